@@ -1,0 +1,1 @@
+"""mbridge-advisor: cited advice on how to parallelise a training run in NVIDIA Megatron Bridge."""
