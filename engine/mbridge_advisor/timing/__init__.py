@@ -1,1 +1,8 @@
+"""Step time of candidate grids, by component, vectorised like :mod:`mbridge_advisor.memory`.
 
+``estimate(arch, settings, grids, gpu)`` gives a :class:`TimeEstimate` with arrays of the grids' length.
+"""
+
+from .estimate import COMPONENTS, TimeEstimate, estimate, model_flops_per_token
+
+__all__ = ["COMPONENTS", "TimeEstimate", "estimate", "model_flops_per_token"]

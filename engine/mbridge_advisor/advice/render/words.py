@@ -1,0 +1,72 @@
+"""The few fixed words of the answers, in English and Simplified Chinese."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+WORDS: Mapping[str, tuple[str, str]] = {
+    "advice_for": ("Advice for", "建议对象"),
+    "report_for": ("Check of", "检查对象"),
+    "estimate_for": ("Estimate for", "估算对象"),
+    "on": ("on", "运行于"),
+    "judged_at": ("Judged at Megatron Bridge {0}; knowledge {1}", "依据 Megatron Bridge {0}；知识库 {1}"),
+    "grids": ("Grids, best first", "推荐网格（由优到劣）"),
+    "recompute": ("recompute", "重计算"),
+    "memory": ("memory/GPU", "显存/GPU"),
+    "speed": ("tokens/s/GPU (80 % range)", "tokens/s/GPU（80% 区间）"),
+    "step": ("step", "每步"),
+    "best": ("The first grid in full", "首选网格详情"),
+    "the_grid": ("The grid in full", "网格详情"),
+    "component": ("Component", "组成"),
+    "bytes_at_peak": ("at the peak", "峰值时"),
+    "peak": (
+        "Peak on pipeline rank {0}: {1} of {2} ({3}).",
+        "峰值位于流水线 rank {0}：{1} / {2}（{3}）。",
+    ),
+    "peak_no_cap": ("Peak on pipeline rank {0}: {1} ({2}).", "峰值位于流水线 rank {0}：{1}（{2}）。"),
+    "time": ("Where a step's time goes", "每步时间构成"),
+    "settings": ("Settings (run_recipe.py overrides)", "设置（run_recipe.py 覆盖项）"),
+    "decision": (
+        "Running them uses {0} GPUs; check the memory figure and your quota, and decide yourself before you launch.",
+        "运行将占用 {0} 张 GPU；请先核对显存数字与配额，再自行决定是否启动。",
+    ),
+    "why": ("Why", "理由"),
+    "cautions": ("Cautions", "注意"),
+    "request_says": ("What the rules say of this request", "规则对本请求的判断"),
+    "rejected": ("Ruled out", "排除统计"),
+    "candidates": ("{0} candidates looked at.", "共考察 {0} 个候选。"),
+    "by_memory": ("does not fit in memory", "显存放不下"),
+    "dominated": ("more recompute than needed", "重计算多于所需"),
+    "nearest": ("What the vendor ships for this model", "厂商为该模型提供的配方"),
+    "not_judged": ("Not judged (unknown)", "未判断（信息未知）"),
+    "derivation": ("How it was concluded", "推导过程"),
+    "no_fit": ("No grid fits.", "没有可行的网格。"),
+    "closest": ("Closest", "最接近的网格"),
+    "would_fit": ("What would make it fit", "怎样才能放得下"),
+    "verdict_ok": ("OK: no rule is broken", "通过：未违反任何规则"),
+    "verdict_warning": ("Warnings", "有警告"),
+    "verdict_error": ("Errors: the real code would refuse this", "有错误：真实代码会拒绝该配置"),
+    "fix": ("Fix", "修复"),
+    "because": ("Because", "原因"),
+    "source": ("Source", "出处"),
+    "quantities": ("Sizes", "规模"),
+    "notes": ("Notes", "说明"),
+    "parameters": ("Parameters", "参数量"),
+    "seconds": ("s", "秒"),
+    "fits": ("fits", "放得下"),
+    "tight": ("tight", "紧张"),
+    "too_big": ("does not fit", "放不下"),
+}
+
+
+def word(key: str, lang: str, *args: object) -> str:
+    """A fixed text in a language, with ``{0}``.. filled in."""
+    text = WORDS[key][lang == "zh"]
+    return text.format(*args) if args else text
+
+
+def size(count: float) -> str:
+    """Bytes for people: decimal gigabytes, as GPU makers count, e.g. ``61.3 GB``."""
+    if count >= 9.95e8:
+        return f"{count / 1e9:,.1f} GB"
+    return f"{count / 1e6:,.0f} MB" if count >= 5e5 else f"{count / 1e3:,.0f} kB"

@@ -1,0 +1,353 @@
+"""Seeded random and boundary configurations for the oracle.
+
+A case is a mapping of vocabulary short names to values. It is first drawn so that most constraints hold (sizes are
+built as multiples of what must divide them), in small worlds, and then pushed over or back across an edge in up to
+three places: both sides of every constraint are met about equally often.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from math import lcm
+from typing import Any
+
+Case = dict[str, Any]
+
+# What every case has, and what shrinking returns to. Small, and every rule is met.
+SMALLEST: Mapping[str, Any] = {
+    "gpu": "H100",
+    "world_size": 8,
+    "num_layers": 8,
+    "hidden_size": 1024,
+    "num_attention_heads": 16,
+    "vocab_size": 32000,
+    "seq_length": 4096,
+    "gbs": 32,
+    "mbs": 1,
+}
+MAX_WORLD = 1024
+GPUS = ("H100", "H100", "H100", "A100", "H200", "B200", "GB200", "GB300")
+MODULES = ("core_attn", "mlp", "moe", "layernorm", "moe_act", "mla_up_proj", "shared_experts")
+
+
+def generate(rng: random.Random) -> Case:
+    """One random case; about half of them break something."""
+    while True:
+        case = _sound(rng)
+        for feature in rng.sample(FEATURES, rng.choice((0, 0, 1, 1, 2, 3))):
+            feature(rng, case)
+        for _ in range(rng.choice((0, 0, 0, 1, 1, 2, 3))):
+            push(rng, case)
+        if 1 <= case["world_size"] <= MAX_WORLD:
+            return case
+
+
+def _sound(rng: random.Random) -> Case:
+    """A dense or MoE model on a grid that it fits, with batches that divide."""
+    pick = rng.choice
+    moe, mla = rng.random() < 0.5, rng.random() < 0.12
+    tp, pp, cp = pick((1, 1, 2, 2, 4, 8, 3, 6)), pick((1, 1, 1, 2, 2, 4, 3, 8)), pick((1, 1, 1, 1, 2, 4, 3))
+    vpp = pick((1, 2, 2, 3, 4)) if pp > 1 and rng.random() < 0.35 else None
+    case: Case = {"gpu": pick(GPUS), "tp": tp, "pp": pp, "cp": cp}
+    expert_ranks = tp  # of one pipeline stage: what Megatron Core makes of an unset ETP
+    if moe:
+        ep, etp = pick((1, 2, 2, 4, 8, 3, 16)), pick((None, None, 1, 1, 2, tp))
+        case |= {"ep": ep, "num_moe_experts": ep * pick((1, 2, 4)), "moe_router_topk": pick((2, 2, 2, 4))}
+        if etp is not None:
+            case["etp"] = etp
+        expert_ranks = ep * (etp or pick((1, tp)))
+        if rng.random() < 0.5:
+            case["moe_ffn_hidden_size"] = 64 * tp * pick((1, 3, 8))
+        if rng.random() < 0.3:
+            case["moe_shared_expert_intermediate_size"] = 64 * tp * pick((1, 2))
+        if rng.random() < 0.4:
+            case["moe_token_dispatcher_type"] = pick(("allgather", "alltoall", "flex"))
+    if vpp is not None:
+        case["vpp"] = vpp
+    if moe and tp > 1:
+        case["sequence_parallel"] = rng.random() < 0.9
+    elif rng.random() < (0.5 if tp > 1 else 0.08):
+        case["sequence_parallel"] = True
+    world = pp * lcm(tp * cp, expert_ranks) * pick((1, 1, 1, 2, 3))
+    dp = world // (tp * pp * cp)
+    heads = tp * pick((1, 2, 4))
+    mbs = pick((1, 1, 1, 2, 4))
+    microbatches = pp * pick((1, 2, 3)) if vpp else pick((1, 2, 4, 5))
+    case |= {
+        "world_size": world,
+        "num_layers": pp * (vpp or 1) * pick((1, 2, 3)),
+        "hidden_size": 64 * heads,
+        "num_attention_heads": heads,
+        "vocab_size": pick((32000, 50257, 128256)),
+        "seq_length": 2 * cp * tp * pick((64, 128, 512)),
+        "mbs": mbs,
+        "gbs": mbs * dp * microbatches,
+    }
+    if mla:
+        case |= {"multi_latent_attention": True, "kv_lora_rank": 512, "q_lora_rank": pick((None, 1536))}
+        case |= {"qk_head_dim": 128, "qk_pos_emb_head_dim": 64, "v_head_dim": 128}
+    elif rng.random() < 0.6:
+        case["num_query_groups"] = pick([n for n in range(1, heads + 1) if heads % n == 0])
+    if rng.random() < 0.6:
+        case["ffn_hidden_size"] = 64 * tp * pick((1, 2, 7))
+    return case
+
+
+# --- features: each sets a few settings that belong together, sound or not ---
+
+
+def _uneven(rng: random.Random, case: Case) -> None:
+    case["pp"] = max(case["pp"], rng.choice((1, 2, 4)))
+    for name in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"):
+        if rng.random() < 0.7:
+            case[name] = rng.choice((1, 2, 3, 4))
+    if rng.random() < 0.7:  # a middle that divides
+        ends = [case[n] for n in case if n.startswith("num_layers_in_")]
+        case["num_layers"] = sum(ends) + max(case["pp"] - len(ends), 0) * (case.get("vpp") or 1) * rng.choice((1, 2))
+
+
+def _account(rng: random.Random, case: Case) -> None:
+    for name in ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"):
+        if rng.random() < 0.7:
+            case[name] = True
+    case["num_layers"] = max(1, case["num_layers"] - rng.choice((0, 1, 2)))
+
+
+def _layout(rng: random.Random, case: Case) -> None:
+    stages = case["pp"] * (case.get("vpp") or 1) if rng.random() < 0.8 else case["pp"] * rng.choice((1, 2, 3))
+    parts = ["t" * rng.choice((0, 1, 1, 2, 2, 3)) for _ in range(stages)]
+    decoders = sum(map(len, parts))
+    if not decoders:
+        parts[0], decoders = "t", 1
+    parts[0] = "E" + parts[0]
+    if rng.random() < 0.25:
+        case["mtp_num_layers"] = 1
+        parts[-1 if rng.random() < 0.7 else rng.randrange(stages)] += "m"
+    parts[-1] += "L"
+    text = "|".join(parts)
+    if rng.random() < 0.25:  # a slip: one character dropped, doubled or exchanged
+        at = rng.randrange(len(text))
+        text = text[:at] + rng.choice(("", text[at] * 2, rng.choice("tEL|m"))) + text[at + 1 :]
+    case["pipeline_model_parallel_layout"] = text
+    case["num_layers"] = decoders
+    if rng.random() < 0.6:
+        case.pop("vpp", None)
+
+
+def _mtp(rng: random.Random, case: Case) -> None:
+    case["mtp_num_layers"] = rng.choice((1, 1, 2))
+
+
+def _recompute(rng: random.Random, case: Case) -> None:
+    case["recompute_granularity"] = rng.choice(("selective", "full"))
+    if rng.random() < (0.85 if case["recompute_granularity"] == "full" else 0.15):
+        case["recompute_method"] = rng.choice(("uniform", "block"))
+    if rng.random() < (0.85 if case["recompute_granularity"] == "full" else 0.15):
+        case["recompute_num_layers"] = rng.choice((1, 1, 2, case["num_layers"]))
+    if rng.random() < 0.6:
+        case["recompute_modules"] = rng.sample(MODULES, rng.choice((1, 1, 2)))
+
+
+def _context(rng: random.Random, case: Case) -> None:
+    case["cp_comm_type"] = rng.choice(("p2p", "all_gather", "a2a", "a2a+p2p"))
+    if case["cp_comm_type"] == "a2a+p2p" or rng.random() < 0.2:
+        case["cp"] = rng.choice((2, 4, 4, case["cp"]))
+        case["hierarchical_context_parallel_sizes"] = rng.choice(([2, 2], [case["cp"], 1], [1, case["cp"]], [2, 1]))
+
+
+def _optimizer(rng: random.Random, case: Case) -> None:
+    case["num_distributed_optimizer_instances"] = rng.choice((1, 2, 2, 3, 4))
+    if rng.random() < 0.2:
+        case["use_distributed_optimizer"] = False
+
+
+def _precision_aware(rng: random.Random, case: Case) -> None:
+    case["use_precision_aware_optimizer"] = rng.random() < 0.8
+    if rng.random() < 0.3:
+        case["use_distributed_optimizer"] = False
+    if rng.random() < 0.5:
+        case[rng.choice(("main_grads_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"))] = rng.choice(("bf16", "fp32"))
+
+
+def _fsdp(rng: random.Random, case: Case) -> None:
+    case["use_megatron_fsdp"] = True
+    if rng.random() < 0.2:
+        case["cuda_device_max_connections"] = rng.choice(("1", "8"))
+    if rng.random() < 0.5:
+        case["data_parallel_sharding_strategy"] = rng.choice(("optim", "optim_grads", "optim_grads_params"))
+
+
+def _precision(rng: random.Random, case: Case) -> None:
+    case["precision"] = rng.choice(("fp16", "fp8_cs", "fp8_mx", "fp8_delayed", "fp8_sc", "nvfp4"))
+    if rng.random() < 0.15:
+        case["fp8_param_gather"] = rng.random() < 0.5
+
+
+def _finetune(rng: random.Random, case: Case) -> None:
+    case["task"] = rng.choice(("sft", "sft", "lora"))
+    if case["cp"] > 1 or rng.random() < 0.3:
+        case["calculate_per_token_loss"] = rng.random() < 0.7
+    if rng.random() < 0.3:
+        case["average_in_collective"] = rng.random() < 0.5
+    if rng.random() < 0.3:
+        case["packed_sequence"] = True
+
+
+def _overlap(rng: random.Random, case: Case) -> None:
+    for name in ("overlap_moe_expert_parallel_comm", "delay_wgrad_compute", "tp_comm_overlap"):
+        if rng.random() < 0.4:
+            case[name] = True
+    if rng.random() < 0.2:
+        case["defer_embedding_wgrad_compute"] = True
+    if rng.random() < 0.2:
+        case["overlap_p2p_comm"] = rng.random() < 0.5
+
+
+def _group(rng: random.Random, case: Case) -> None:
+    case["microbatch_group_size_per_vp_stage"] = rng.choice((1, case["pp"], case["pp"] + 1, 2 * case["pp"]))
+
+
+def _dispatcher(rng: random.Random, case: Case) -> None:
+    case["moe_token_dispatcher_type"] = rng.choice(("allgather", "alltoall", "flex"))
+    if rng.random() < 0.5:
+        case["moe_flex_dispatcher_backend"] = rng.choice(("deepep", "hybridep", "ncclep"))
+    if rng.random() < 0.3:
+        case["moe_shared_expert_overlap"] = True
+    if rng.random() < 0.2:
+        case["moe_permute_fusion"] = True
+
+
+def _capacity(rng: random.Random, case: Case) -> None:
+    if rng.random() < 0.7:
+        case["moe_expert_capacity_factor"] = rng.choice((1.0, 1.5))
+    if rng.random() < 0.6:
+        case["moe_pad_expert_input_to_capacity"] = True
+
+
+def _routing(rng: random.Random, case: Case) -> None:
+    if rng.random() < 0.3:
+        case["moe_router_topk"] = 1
+        case["moe_router_pre_softmax"] = rng.random() < 0.7
+    if rng.random() < 0.7:
+        case["moe_router_num_groups"] = rng.choice((1, 2, 3, 4))
+    if rng.random() < 0.7:
+        case["moe_router_group_topk"] = rng.choice((1, 2, 4))
+    if rng.random() < 0.2:
+        case["moe_router_enable_expert_bias"] = True
+
+
+def _frequency(rng: random.Random, case: Case) -> None:
+    length = case["num_layers"] + rng.choice((0, 0, 0, 1))
+    case["moe_layer_freq"] = rng.choice((2, [0] + [1] * (length - 1)))
+
+
+def _offload(rng: random.Random, case: Case) -> None:
+    if rng.random() < 0.5:
+        case |= {"cpu_offloading": True, "cpu_offloading_num_layers": rng.choice((0, 1, case["num_layers"] - 1))}
+    else:
+        case["fine_grained_activation_offloading"] = True
+        case["offload_modules"] = rng.sample(("core_attn", "attn_proj", "expert_fc1", "moe_act"), rng.choice((1, 2)))
+        if rng.random() < 0.7:
+            case["nvte_cpu_offload_v1"] = "1"
+
+
+def _graphs(rng: random.Random, case: Case) -> None:
+    case["cuda_graph_impl"] = rng.choice(("local", "transformer_engine", "full_iteration"))
+
+
+def _vocabulary(rng: random.Random, case: Case) -> None:
+    case["should_pad_vocab"] = False
+    case["vocab_size"] = rng.choice((32000, 50257, 32004))
+
+
+def _bias(rng: random.Random, case: Case) -> None:
+    case["add_bias_linear"] = True
+
+
+def _determinism(rng: random.Random, case: Case) -> None:
+    case["deterministic_mode"] = True
+    case["cross_entropy_loss_fusion"] = rng.random() < 0.3
+    if rng.random() < 0.8:
+        case["nccl_algo"] = rng.choice(("Ring", "Ring", "PAT"))
+
+
+def _checkpoint(rng: random.Random, case: Case) -> None:
+    case["ckpt_format"] = rng.choice(("torch_dist", "fsdp_dtensor", "torch"))
+
+
+FEATURES: tuple[Callable[[random.Random, Case], None], ...] = (
+    *(_uneven, _account, _layout, _mtp, _recompute, _context, _optimizer, _precision_aware, _fsdp, _precision),
+    *(_finetune, _overlap, _group, _dispatcher, _capacity, _routing, _frequency, _offload, _graphs, _vocabulary),
+    *(_bias, _determinism, _checkpoint, _uneven, _account, _layout, _context),
+)
+
+# Sizes that constraints relate to one another: where to push.
+SIZES = (
+    *("world_size", "world_size", "tp", "pp", "vpp", "cp", "ep", "etp", "num_layers", "num_layers", "seq_length"),
+    *("gbs", "gbs", "mbs", "num_moe_experts", "moe_router_topk", "num_attention_heads", "num_query_groups"),
+    *("ffn_hidden_size", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size", "mtp_num_layers"),
+)
+SWITCHES = ("sequence_parallel", "account_for_loss_in_pipeline_split", "calculate_per_token_loss")
+
+
+def push(rng: random.Random, case: Case) -> None:
+    """Move one size by one step, half or double it, or turn a switch."""
+    if rng.random() < 0.15:
+        name = rng.choice(SWITCHES)
+        case[name] = not case.get(name, False)
+        return
+    name = rng.choice(SIZES)
+    value = case.get(name)
+    if value is None:
+        value = 1
+    moved = rng.choice((value - 1, value + 1, value + 1, value // 2, value * 2, rng.choice((1, 2, 3, 4, 5, 6, 8))))
+    if moved < 1:
+        return
+    case[name] = moved
+    if name == "num_moe_experts":
+        case.setdefault("moe_router_topk", 1)
+    if name == "num_attention_heads":
+        case["hidden_size"] = 64 * moved
+
+
+def shrink(case: Case, same: Callable[[Case], bool], budget: int = 250) -> Case:
+    """A smaller case for which ``same`` still holds: settings dropped one by one, then sizes made smaller.
+
+    Args:
+        case: one for which ``same`` holds.
+        same: whether a case still shows what is looked for.
+        budget: most calls of ``same``.
+    """
+
+    def better(candidate: Case) -> bool:
+        nonlocal budget, case
+        if candidate == case or budget <= 0:
+            return False
+        budget -= 1
+        if same(candidate):
+            case = candidate
+            return True
+        return False
+
+    changed = True
+    while changed and budget > 0:
+        changed = False
+        for name in sorted(case, key=lambda n: (n in SMALLEST, n)):
+            value = case[name]
+            if name not in SMALLEST:
+                rest = {k: v for k, v in case.items() if k != name}
+                if better(rest):
+                    changed = True
+                    continue
+            elif value != SMALLEST[name] and better({**case, name: SMALLEST[name]}):
+                changed = True
+                continue
+            if isinstance(value, int) and not isinstance(value, bool) and value > 1:
+                floor = SMALLEST.get(name, 1)
+                for smaller in (1, 2, 3, 4, value // 2, value - 1):
+                    simpler = smaller < value and (name not in SMALLEST or value > floor or smaller >= 1)
+                    if simpler and better({**case, name: smaller}):
+                        changed = name not in SMALLEST or smaller != value
+                        break
+    return case

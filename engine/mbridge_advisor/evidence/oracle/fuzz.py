@@ -1,0 +1,358 @@
+"""Differential fuzzing: our rules against the real code.
+
+    python -m mbridge_advisor.evidence.oracle.fuzz --bridge-source DIR --core-source DIR --revision v0.6.0 \\
+        --python /path/to/python --count 1000 --seed 1 --execute
+
+Each case goes through the rules (any constraint of severity error that fires rejects it) and through the oracle. Where
+they disagree the case is shrunk and reported with the oracle's message and our rule ids; where both accept, what the
+code computed is compared with our quantities.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from ...architecture import FIELD_NAMES
+from ...errors import AdvisorError, RequestError
+from ...inference import Program, infer
+from ...intake.facts import build_facts
+from ...intake.request import parse_request
+from ...knowledge.model import Knowledge, Revision, Value
+from .cases import Case, generate, shrink
+from .runner import Oracle, Sources, Verdict
+
+# What the oracle reports of an accepted configuration -> our name for it.
+COMPARED = {
+    "data_parallel_size": "dp",
+    "expert_data_parallel_size": "edp",
+    "expert_tensor_parallel_size": "etp_effective",
+    "sequence_parallel": "sp_effective",
+    "num_microbatches": "num_microbatches",
+    "padded_vocab_size": "padded_vocab_size",
+}
+Kind = Literal["missing", "wrong", "value"]
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What our rules say of a case.
+
+    Attributes:
+        rules: ids of the constraints of severity error that fire; ``request: REASON`` where the request is refused.
+        config: the case for the oracle: dotted path, environment variable or name -> value.
+        defaults: what we take for granted where nothing is given, for the oracle.
+        values: all facts, given and derived.
+    """
+
+    rules: tuple[str, ...]
+    config: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    values: Mapping[str, Value]
+
+
+class Ours:
+    """Our verdict at one revision."""
+
+    def __init__(self, knowledge: Knowledge, revision: Revision) -> None:
+        self.knowledge, self.revision = knowledge, revision
+        self.program = Program.build(knowledge.terms, knowledge.quantities.values(), knowledge.rules.values(), revision)
+
+    def __call__(self, case: Case) -> Opinion:
+        known = self.knowledge.terms
+        case = {name: value for name, value in case.items() if name in known}
+        config = {self._key(name): value for name, value in case.items()}
+        request: dict[str, Any] = {"bridge": self.revision.tag}
+        for name, value in case.items():
+            term = known[name]
+            if term.section != "model" or value is not None:
+                request.setdefault(term.section, {})[term.field] = value
+        for name in [n for n in request.get("model", {}) if n not in FIELD_NAMES]:
+            request.setdefault("training", {})[name] = request["model"].pop(name)
+        try:
+            facts = build_facts(parse_request(request, self.knowledge), self.knowledge)
+        except RequestError as error:
+            return Opinion((f"request: {error.field} {error.reason}",), config, {}, {})
+        defaults: dict[str, Any] = {}
+        for name, value in facts.values.items():
+            term = known[name]
+            # Bridge derives the settings of these two sections from others unless told otherwise.
+            derived = term.path is None or term.path.startswith(("comm_overlap.", "mixed_precision."))
+            if name not in case and not derived and value is not None and not name.startswith("linear_"):
+                defaults[self._key(name)] = _plain(name, value)
+        inference = infer(self.program, facts.values, engine="reference")
+        fired = {firing.rule for firing in inference.firings}
+        rules = tuple(sorted(fired & self.program.constraints.keys()))
+        return Opinion(rules, config, defaults, inference.facts)
+
+    def _key(self, name: str) -> str:
+        term = self.knowledge.terms[name]
+        if term.section == "environment":
+            return term.field
+        if name in ("world_size", "num_layers", "hidden_size", "num_attention_heads", "vocab_size", "seq_length"):
+            return name
+        return name if name in ("gbs", "mbs") else term.path or name
+
+
+def _plain(name: str, value: Value) -> Any:
+    """A fact as Bridge's field takes it: a list, or the int behind a list of one ("every n-th layer")."""
+    if isinstance(value, tuple):
+        return value[0] if name.endswith("_freq") and len(value) == 1 else list(value)
+    return value
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """One case on which the rules and the real code differ.
+
+    Attributes:
+        kind: ``missing`` (the code rejects, no rule fires), ``wrong`` (a rule fires, the code accepts), ``value`` (both
+            accept, a computed value differs).
+        cause: what to group by: where the code rejects, our rule ids, or the value's name.
+        case: the shrunk case.
+        rules: our rule ids for it.
+        verdict: the oracle's for it.
+        detail: for a value: ours and theirs.
+        found: the case as it was drawn.
+    """
+
+    kind: Kind
+    cause: str
+    case: Case
+    rules: tuple[str, ...]
+    verdict: Verdict
+    detail: str = ""
+    found: Case = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "rules": list(self.rules), "verdict": self.verdict.to_dict()}
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run found."""
+
+    revision: str
+    seed: int
+    tried: int
+    accepted: int
+    rejected: int
+    unsupported: Mapping[str, int]
+    stages: Mapping[str, int]
+    rules: Mapping[str, int]
+    disagreements: tuple[Disagreement, ...]
+    suppressed: Mapping[str, int]
+    seconds: float
+    environment: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as evidence."""
+        return {
+            **{k: v for k, v in vars(self).items() if k != "disagreements"},
+            "date": datetime.now(UTC).date().isoformat(),
+            "disagreements": [d.to_dict() for d in self.disagreements],
+        }
+
+
+def compare(opinion: Opinion, verdict: Verdict) -> tuple[Kind, str, str] | None:
+    """(kind, cause, detail) where they differ; None where they agree or the oracle can't tell."""
+    if verdict.verdict == "unsupported":
+        return None
+    if verdict.verdict == "reject":
+        return None if opinion.rules else ("missing", f"{verdict.stage}: {_place(verdict)}", "")
+    if opinion.rules:
+        return "wrong", ", ".join(opinion.rules), ""
+    for theirs, ours in COMPARED.items():
+        value = opinion.values.get(ours)
+        if value is not None and theirs in verdict.effective and value != verdict.effective[theirs]:
+            return "value", ours, f"ours {value}, theirs {verdict.effective[theirs]}"
+    return None
+
+
+def _place(verdict: Verdict) -> str:
+    """File and symbol without the line, and the message without numbers: equal for equal causes."""
+    path, _, rest = verdict.where.partition(":")
+    symbol = rest.partition(" ")[2]
+    words = "".join("#" if c.isdigit() else c for c in verdict.message)
+    return f"{path} {symbol} | {words[:90]}"
+
+
+def fuzz(
+    oracle: Callable[[Mapping[str, Any], Mapping[str, Any]], Verdict],
+    ours: Callable[[Case], Opinion],
+    cases: Iterable[Case],
+    *,
+    per_cause: int = 2,
+    progress: Callable[[int, int], None] = lambda done, found: None,
+) -> tuple[list[Disagreement], Counter[str], dict[str, Counter[str]]]:
+    """Compare on all cases.
+
+    Args:
+        oracle: the real code: (config, defaults) -> verdict.
+        ours: our rules.
+        cases: what to try.
+        per_cause: how many disagreements of one cause to shrink and keep; more are counted.
+        progress: called after each case with the cases done and the disagreements found.
+
+    Returns:
+        The disagreements, how many more there were by cause, and counts: ``verdict``, ``stage``, ``unsupported``
+        (messages), ``rules`` (our firings where both reject).
+    """
+    kept: list[Disagreement] = []
+    more: Counter[str] = Counter()
+    counts: dict[str, Counter[str]] = {k: Counter() for k in ("verdict", "stage", "unsupported", "rules")}
+    seen: Counter[tuple[str, str]] = Counter()
+
+    def ask(case: Case) -> tuple[Opinion, Verdict, tuple[Kind, str, str] | None]:
+        opinion = ours(case)
+        verdict = oracle(opinion.config, opinion.defaults)
+        return opinion, verdict, compare(opinion, verdict)
+
+    for done, case in enumerate(cases, 1):
+        opinion, verdict, difference = ask(case)
+        counts["verdict"][verdict.verdict] += 1
+        if verdict.verdict == "reject":
+            counts["stage"][verdict.stage] += 1
+            counts["rules"].update(opinion.rules)
+        if verdict.verdict == "unsupported":
+            counts["unsupported"][f"{verdict.stage}: {_place(verdict)}"] += 1
+        if difference is not None:
+            kind, cause, _ = difference
+            seen[kind, cause] += 1
+            if seen[kind, cause] > per_cause:
+                more[f"{kind}: {cause}"] += 1
+            else:
+
+                def same(candidate: Case, wanted: tuple[str, str] = (kind, cause)) -> bool:
+                    found = ask(candidate)[2]
+                    return found is not None and found[:2] == wanted
+
+                small = shrink(dict(case), same)
+                opinion, verdict, difference = ask(small)
+                detail = difference[2] if difference else ""
+                kept.append(Disagreement(kind, cause, small, opinion.rules, verdict, detail, case))
+        progress(done, len(kept) + sum(more.values()))
+    return kept, more, counts
+
+
+def run(
+    knowledge: Knowledge,
+    revision: Revision,
+    oracle: Oracle,
+    *,
+    seed: int,
+    count: int,
+    progress: Callable[[int, int], None] = lambda done, found: None,
+) -> Report:
+    """Fuzz one revision with a started oracle."""
+    rng, started = random.Random(seed), time.monotonic()
+    kept, more, counts = fuzz(
+        oracle.judge, Ours(knowledge, revision), (generate(rng) for _ in range(count)), progress=progress
+    )
+    return Report(
+        revision=revision.tag,
+        seed=seed,
+        tried=count,
+        accepted=counts["verdict"]["accept"],
+        rejected=counts["verdict"]["reject"],
+        unsupported=dict(counts["unsupported"].most_common()),
+        stages=dict(counts["stage"].most_common()),
+        rules=dict(counts["rules"].most_common()),
+        disagreements=tuple(kept),
+        suppressed=dict(more.most_common()),
+        seconds=round(time.monotonic() - started, 1),
+        environment={
+            **oracle.info.get("versions", {}),
+            "bridge_commit": revision.commit,
+            "core_commit": revision.core_commit,
+            "knowledge": knowledge.version,
+            "knowledge_digest": knowledge.digest,
+            "restarts": oracle.restarts,
+        },
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; exit status 0: no disagreement, 1: some, 2: bad input."""
+    parser = argparse.ArgumentParser(description="Compare the rules with the real code on random configurations.")
+    parser.add_argument("--bridge-source", type=Path, required=True, help="checkout or unpacked wheel of Bridge")
+    parser.add_argument("--core-source", type=Path, help="the same of Megatron Core, where it is elsewhere")
+    parser.add_argument("--revision", required=True, help="Bridge release that the rules are taken for, e.g. v0.6.0")
+    parser.add_argument("--python", default="python3", help="interpreter that has torch and what the sources import")
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nice", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="write the report as JSON")
+    parser.add_argument("--execute", action="store_true", help="really run the code of the given sources")
+    options = parser.parse_args(arguments)
+    try:
+        return _main(options)
+    except AdvisorError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _main(options: argparse.Namespace) -> int:
+    from ...knowledge import load_knowledge
+
+    knowledge = load_knowledge()
+    if options.revision not in knowledge.revisions:
+        known = ", ".join(knowledge.revisions)
+        raise RequestError("revision", options.revision, "is not a known release", f"One of: {known}.")
+    revision = knowledge.revisions[options.revision]
+    locked = revision.environment.get("transformer_engine_locked") or revision.environment.get("transformer_engine")
+    versions = {"transformer-engine": str(locked).split("+")[0]} if locked else {}
+    sources = Sources.find(options.bridge_source, options.core_source, versions, revision.tag)
+    oracle = Oracle(sources, options.python, nice=options.nice)
+    print(oracle.describe(), file=sys.stderr)
+    if not options.execute:
+        print("Nothing was run: add --execute.", file=sys.stderr)
+        return 0
+
+    def progress(done: int, found: int) -> None:
+        if sys.stderr.isatty() or done % 500 == 0:
+            print(f"\r{done}/{options.count} tried, {found} disagree", end="", file=sys.stderr, flush=True)
+
+    with oracle:
+        report = run(knowledge, revision, oracle, seed=options.seed, count=options.count, progress=progress)
+    print(file=sys.stderr)
+    text = json.dumps(report.to_dict(), indent=1, default=str)
+    if options.out:
+        options.out.write_text(text + "\n", encoding="utf-8")
+    print(render(report))
+    return 1 if report.disagreements else 0
+
+
+def render(report: Report) -> str:
+    """The report for people."""
+    lines = [
+        f"{report.revision}: {report.tried} tried, {report.accepted} accepted, {report.rejected} rejected, "
+        f"{sum(report.unsupported.values())} not executable, {report.seconds:g} s",
+        "rejected at: " + ", ".join(f"{k} {v}" for k, v in report.stages.items()),
+    ]
+    for text, number in list(report.unsupported.items())[:10]:
+        lines.append(f"  not executable x{number}: {text}")
+    for d in report.disagreements:
+        extra = report.suppressed.get(f"{d.kind}: {d.cause}", 0)
+        lines.append(f"{d.kind.upper()} {d.cause}" + (f" (and {extra} more)" if extra else ""))
+        lines.append(f"  case: {json.dumps(d.case, sort_keys=True)}")
+        if d.rules:
+            lines.append(f"  our rules: {', '.join(d.rules)}")
+        if d.detail:
+            lines.append(f"  {d.detail}")
+        if d.verdict.verdict == "reject":
+            lines.append(f"  code: {d.verdict.stage}: {d.verdict.message[:240]} ({d.verdict.where})")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

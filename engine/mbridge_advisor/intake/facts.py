@@ -1,0 +1,197 @@
+"""From a checked request to a fact set: every known name with its value and where the value comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..architecture import Architecture
+from ..errors import RequestError
+from ..knowledge.model import Gpu, Knowledge, Value
+from ..layout import parse_layout
+from ..memory.parameters import (
+    active_parameters,
+    expert_parameters,
+    layer_kinds,
+    total_parameters,
+)
+from .request import Request
+
+# Which peak a training precision runs its matrix products at.
+PEAK_OF = {"bf16": "bf16", "fp16": "fp16", "fp32": "tf32", "nvfp4": "fp4"}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a fact comes from.
+
+    Attributes:
+        kind: ``given`` (in the request), ``default`` (Bridge's, at the revision), ``model`` (catalogue or config),
+            ``architecture`` (counted from the dimensions), ``gpu`` (system fact), ``assumed`` (by us, said in notes).
+        source: citation or explanation in words; may be empty.
+    """
+
+    kind: Literal["given", "default", "model", "architecture", "gpu", "assumed"]
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Known names with values and origins. ``None`` is *unset*; an absent name is unknown."""
+
+    values: Mapping[str, Value]
+    origins: Mapping[str, Origin]
+
+
+def peak_key(precision: str) -> str:
+    """The key of ``Gpu.peak_flops`` for a training precision (every FP8 recipe uses ``fp8``)."""
+    return PEAK_OF.get(precision, "fp8" if precision.startswith("fp8") else precision)
+
+
+def build_facts(
+    request: Request,
+    knowledge: Knowledge,
+    *,
+    open_names: Collection[str] = (),
+    assumed: Mapping[str, tuple[Value, str]] | None = None,
+) -> Facts:
+    """Collect what is known.
+
+    Args:
+        request: the checked request.
+        knowledge: the knowledge base.
+        open_names: short names that get no default (search variables).
+        assumed: short name -> (value, why), used where the request and Bridge give none.
+
+    Raises:
+        RequestError: a pipeline layout that can't be parsed.
+    """
+    values: dict[str, Value] = {}
+    origins: dict[str, Origin] = {}
+
+    def put(name: str, value: Value, kind: Any, source: str = "") -> None:
+        if name in knowledge.terms and name not in values:
+            values[name] = value
+            origins[name] = Origin(kind, source)
+
+    for name, value in request.values.items():
+        put(name, value, "given")
+    arch = request.architecture
+    if arch is not None:
+        source = str(request.model.citations[0]) if request.model and request.model.citations else ""
+        put("model", request.model_name or "custom", "model")
+        for field, value in _dimensions(arch, knowledge).items():
+            put(field, value, "model", source)
+        for name, value in counted(arch).items():
+            put(name, value, "architecture")
+    precision = request.values.get("precision", "bf16")
+    if request.gpu is not None:
+        for name, value, source in gpu_facts(request.gpu, str(precision)):
+            put(name, value, "gpu", source)
+    for name, (value, why) in (assumed or {}).items():
+        if name not in open_names:
+            put(name, value, "assumed", why)
+    for term in knowledge.terms.values():
+        if term.section not in ("training", "grid", "environment", "cluster") or term.name in open_names:
+            continue
+        default = term.default.at(request.revision) if term.default is not None else None
+        if default is not None:
+            value = tuple(default) if isinstance(default, list) else default
+            put(term.name, value, "default", f"Megatron Bridge {request.revision.tag}")
+        elif term.nullable:
+            put(term.name, None, "default", f"unset at Megatron Bridge {request.revision.tag}")
+    if "pipeline_model_parallel_layout" not in open_names:
+        for name, value in layout_facts(values.get("pipeline_model_parallel_layout")).items():
+            put(name, value, origins["pipeline_model_parallel_layout"].kind, "parsed from the layout")
+    return Facts(values, origins)
+
+
+def _dimensions(arch: Architecture, knowledge: Knowledge) -> dict[str, Value]:
+    out: dict[str, Value] = {}
+    for field, value in arch.to_dict().items():
+        term = knowledge.by_field.get(field)
+        if term is None or (value is None and not term.nullable):
+            continue
+        if term.type == "list" and value is not None:
+            value = tuple(value) if isinstance(value, list) else (value,)
+        out[term.name] = value
+    return out
+
+
+def counted(arch: Architecture) -> dict[str, Value]:
+    """Facts counted from an architecture: parameters and kinds of layers."""
+    kinds = layer_kinds(arch)
+    total, expert = total_parameters(arch), expert_parameters(arch)
+    moe = sum(kind.mlp == "moe" for kind in kinds)
+    return {
+        "total_params": total,
+        "active_params": active_parameters(arch),
+        "expert_params": expert,
+        "dense_params": total - expert,
+        "num_moe_layers": moe,
+        "num_dense_layers": len(kinds) - moe,
+    }
+
+
+def gpu_facts(gpu: Gpu, precision: str) -> list[tuple[str, Value, str]]:
+    """``(name, value, source)`` for what a system's facts give to the rules."""
+
+    def cite(attribute: str) -> str:
+        return str(gpu.citations[attribute]) if attribute in gpu.citations else ""
+
+    rows: list[tuple[str, Value, str]] = [
+        ("gpu", gpu.name, ""),
+        ("gpu_memory", gpu.memory_bytes, cite("memory_bytes")),
+        ("memory_bandwidth", gpu.memory_bandwidth, cite("memory_bandwidth")),
+        ("compute_capability", gpu.compute_capability, cite("compute_capability")),
+        ("gpus_per_node", gpu.gpus_per_node, cite("gpus_per_node")),
+        ("nvlink_domain", gpu.nvlink_domain, cite("nvlink_domain")),
+        ("nvlink_bandwidth", gpu.nvlink_bandwidth, cite("nvlink_bandwidth")),
+        ("network_bandwidth", gpu.network_bandwidth, cite("network_bandwidth")),
+    ]
+    if gpu.host_memory_bytes is not None:
+        rows.append(("host_memory", gpu.host_memory_bytes, cite("host_memory_bytes")))
+    peak = gpu.peak_flops.get(peak_key(precision))
+    if peak is not None:
+        rows.append(("gpu_peak_flops", peak, cite("peak_flops")))
+    return rows
+
+
+def layout_facts(layout: Value) -> dict[str, Value]:
+    """What a ``pipeline_model_parallel_layout`` says; all ``None`` where it is unset.
+
+    Raises:
+        RequestError: not a layout.
+    """
+    names = (
+        "layout_stages",
+        "layout_decoder_layers",
+        "layout_mtp_layers",
+        "layout_embeddings",
+        "layout_losses",
+        "layout_starts_with_embedding",
+        "layout_ends_with_loss",
+        "layout_max_stage_layers",
+    )
+    if layout is None:
+        return dict.fromkeys(names)
+    try:
+        stages = parse_layout(str(layout))
+    except ValueError as problem:
+        raise RequestError(
+            "grid.pipeline_model_parallel_layout", layout, str(problem), 'Write e.g. "Et*3|t*4|t*4|t*3L".'
+        ) from None
+    text = [str(stage) for stage in stages]
+    joined = "".join(text)
+    numbers = (
+        len(text),
+        joined.count("t"),
+        joined.count("m"),
+        joined.count("E"),
+        joined.count("L"),
+        text[0].startswith("E"),
+        text[-1].endswith("L"),
+        max(stage.count("t") for stage in text),
+    )
+    return dict(zip(names, numbers, strict=True))

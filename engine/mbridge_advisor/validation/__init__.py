@@ -1,0 +1,1 @@
+"""Our figures against measured and published ones: rows of data become arguments of the estimates."""
