@@ -27,6 +27,7 @@ class Architecture:
     add_qkv_bias: bool = False
     normalization: str = "RMSNorm"  # RMSNorm | LayerNorm (LayerNorm has a bias)
     qk_layernorm: bool = False
+    qk_layernorm_all_heads: bool = False  # ours: OLMoE norms the channels of all heads at once, not head by head
     post_block_norms: bool = False  # ours: Gemma 2/3 norm the outputs of attention and MLP too
     attention_output_gate: bool = False  # Qwen3-Next: query projection carries a gate of the same size
     softmax_offset: bool = False  # ours: one learnable attention sink a head (GPT-OSS, softmax_type "learnable")
@@ -57,6 +58,8 @@ class Architecture:
     moe_latent_size: int | None = None  # Nemotron 3 Super: experts work in a latent width
     # multi-token prediction
     mtp_num_layers: int | None = None
+    mtp_use_repeated_layer: bool = False  # all MTP depths share one layer's weights
+    mtp_hybrid_override_pattern: str | None = None  # letters of one MTP layer of a hybrid model
     # hybrid and linear-attention models
     hybrid_override_pattern: str | None = None  # a letter a layer: M mamba, * attention, - MLP, E MoE
     mamba_state_dim: int | None = None
@@ -64,7 +67,9 @@ class Architecture:
     mamba_num_heads: int | None = None
     mamba_num_groups: int | None = None
     mamba_conv_kernel: int = 4  # ours: Mamba's d_conv
-    linear_attention_freq: int | tuple[int, ...] | None = None  # int n: every n-th layer is full attention; list: 1 = linear
+    linear_attention_freq: int | tuple[int, ...] | None = (
+        None  # int n: every n-th layer is full attention; list: 1 = linear
+    )
     linear_conv_kernel_dim: int | None = None
     linear_key_head_dim: int | None = None
     linear_value_head_dim: int | None = None

@@ -24,7 +24,7 @@ def resident_mib() -> float:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-@pytest.mark.parametrize("pair", [(1, True), (0, False), ("", None), ("a" * 1000, "a" * 1001), ("\ud800", "?")])
+@pytest.mark.parametrize("pair", [(1, True), (0, False), ("", None), ("a" * 70000, "a" * 70001), ("\ud800", "?")])
 def test_facts_that_are_nearly_equal(pair: tuple[Any, Any]) -> None:
     kind: Any = "int" if isinstance(pair[0], int) else "str"
     built = program(
@@ -39,6 +39,13 @@ def test_facts_that_are_nearly_equal(pair: tuple[Any, Any]) -> None:
         {"a": pair[0], "b": pair[1] if kind == "str" else 7, "c": bool(pair[1])},
     ):
         assert infer(built, facts, "durable") == infer(built, facts, "reference")
+
+
+def test_long_texts() -> None:
+    long = "名" * 580
+    built = program(rules=[rule(1, f"method == '{long}'"), rule(2, f"method != '{long}'")], quantities=[])
+    for method in (long, long[:-1], long + "x", long[:-1] + "x", "", "x" * 65536, "x" * 70000):
+        assert infer(built, {"method": method}, "durable") == infer(built, {"method": method}, "reference")
 
 
 def test_more_rules_than_one_ruleset_takes() -> None:
@@ -144,6 +151,12 @@ def test_threads_share_a_program() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_first_fact_that_matches_nothing() -> None:
+    """Deleting a session that never ran an action frees uninitialised memory: it shows once the heap is reused."""
+    for n in range(60):
+        assert not infer(program(rules=[rule(n, "tp > 5")], quantities=[]), {"tp": 1}, "durable").firings
 
 
 def test_programs_free_their_rulesets() -> None:

@@ -53,6 +53,13 @@ def throughput() -> list[dict[str, Any]]:
     return found
 
 
+@cache
+def architectures() -> dict[str, dict[str, Any]]:
+    """Catalogued dimensions by model key."""
+    models = map(load, sorted((FACTS / "models").glob("*.yaml")))
+    return {key: model["architecture"] for model in models for key in model.get("recipe_keys", [])}
+
+
 def gpu_names() -> set[str]:
     return {load(path)["name"] for path in (FACTS / "gpus").glob("*.yaml")}
 
@@ -93,17 +100,14 @@ def test_hardware_is_known() -> None:
 
 
 def test_every_model_key_is_catalogued_or_listed() -> None:
-    files = sorted((FACTS / "models").glob("*.yaml"))
-    if not files:
-        pytest.skip("no model facts yet")
-    catalogued = {key for path in files for key in load(path).get("recipe_keys", [])}
+    catalogued = set(architectures())
     reasons: dict[str, list[str]] = load(Path(__file__).with_name("uncatalogued.yaml"))
     listed = [key for keys in reasons.values() for key in keys]
     keys = set(recipes()) | {row["model_key"] for row in throughput()}
     assert len(listed) == len(set(listed))
-    assert keys <= catalogued | set(listed), "neither in the catalogue nor in uncatalogued.yaml"
-    assert not catalogued & set(listed), "in the catalogue: remove from uncatalogued.yaml"
-    assert set(listed) <= keys, "no recipe has this key"
+    assert keys - catalogued - set(listed) == set(), "neither in the catalogue nor in uncatalogued.yaml"
+    assert catalogued & set(listed) == set(), "in the catalogue: remove from uncatalogued.yaml"
+    assert set(listed) - keys == set(), "no recipe has this key"
 
 
 def test_ids_are_unique() -> None:
@@ -122,8 +126,10 @@ def layout_entries(text: str) -> list[str]:
     return text.split("|")
 
 
-def broken_rules(row: dict[str, Any], num_layers: int | None) -> set[str]:
+def broken_rules(row: dict[str, Any], model: dict[str, Any]) -> set[str]:
     """What a recipe breaks, by plain arithmetic on the row: an oracle that shares nothing with the rules."""
+    num_layers, heads = model.get("num_layers"), model.get("num_attention_heads", row["tp"])
+    groups = model.get("num_query_groups", heads)
     tp, pp, cp, ep = row["tp"], row["pp"], row["cp"], row["ep"]
     vpp, world, broken = row.get("vpp"), row.get("num_gpus"), set()
     etp = row.get("etp_effective", 1 if ep == 1 else None)
@@ -146,6 +152,10 @@ def broken_rules(row: dict[str, Any], num_layers: int | None) -> set[str]:
             broken.add("R-PP-LAYERS")
         elif num_layers // pp % (vpp or 1):
             broken.add("R-VPP-LAYERS")
+    if heads % tp:
+        broken.add("R-TP-HEADS")
+    if groups % tp and (tp % groups or row["tag"] == "v0.2.0"):
+        broken.add("R-TP-KV")
     if row.get("num_experts", ep) % ep:
         broken.add("R-EP-EXPERTS")
     if cp > 1 and row["seq_length"] % (2 * cp):
@@ -161,14 +171,15 @@ def test_layout_entries() -> None:
 def test_exactly_the_listed_recipes_are_broken() -> None:
     listed = {row["id"]: row for row in load(ROOT / "tests" / "data" / "recipe_exceptions.yaml")["exceptions"]}
     found = {}
-    for row in rows():
-        if "tp" not in row:  # diffusion models without a model provider
-            continue
-        needs = listed.get(row["id"], {}).get("needs", {})
-        broken = broken_rules(row, needs.get("num_layers") or row.get("arch_set", {}).get("num_layers"))
-        if broken:
-            found[row["id"]] = broken
-            assert not needs or broken & {"R-PP-LAYERS", "R-VPP-LAYERS"}, f"{row['id']} doesn't need {needs}"
+    for key, of_model in recipes().items():
+        for row in of_model:
+            if "tp" not in row:  # diffusion models without a model provider
+                continue
+            needs = listed.get(row["id"], {}).get("needs", {})
+            assert not (needs and key in architectures()), f"{row['id']}: the catalogue has what it needs"
+            broken = broken_rules(row, {**architectures().get(key, {}), **row.get("arch_set", {}), **needs})
+            if broken:
+                found[row["id"]] = broken
     assert found == {key: set(row["rules"]) for key, row in listed.items()}
     for row in listed.values():
         assert re.search(r"\.py:\d+$", row["reason"]), row["id"]

@@ -1,1 +1,18 @@
+"""The command line. Thin: it reads options, calls :mod:`mbridge_advisor.advice`, prints, and sets the exit code.
 
+Exit codes: 0 fine; 1 ``check`` or ``estimate`` found an error in the configuration; 2 bad input; 3 no grid fits.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from .commands import cli
+
+
+def main() -> None:
+    """Entry point of ``mbridge-advisor``."""
+    sys.exit(cli(standalone_mode=True))
+
+
+__all__ = ["cli", "main"]

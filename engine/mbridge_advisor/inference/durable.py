@@ -13,8 +13,8 @@ How the library is driven, and why:
   of a ruleset use the same slot one after the other, so one session with an action at the start makes it safe.
 - At most 50 rules a ruleset: about 60 that match one fact overflow a fixed stack (error 303). At most 200 properties
   a fact (the limit is 255).
-- Floats are never handed over: its JSON reader refuses exponents. Texts of about 1,000 characters compare wrongly, so
-  long ones go as a digest.
+- Floats are never handed over: its JSON reader refuses exponents. Texts of 65,536 characters and more compare wrongly,
+  so long ones go as a digest.
 - It swallows exceptions in actions: they are kept and raised after the run.
 """
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..architecture import Architecture
-from ..errors import RequestError
 from ..knowledge.model import Gpu, Knowledge, Value
-from ..layout import parse_layout
+from ..layout import layout_facts
 from ..memory.parameters import (
     active_parameters,
     expert_parameters,
@@ -102,7 +101,8 @@ def build_facts(
         elif term.nullable:
             put(term.name, None, "default", f"unset at Megatron Bridge {request.revision.tag}")
     if "pipeline_model_parallel_layout" not in open_names:
-        for name, value in layout_facts(values.get("pipeline_model_parallel_layout")).items():
+        layout = values.get("pipeline_model_parallel_layout")
+        for name, value in layout_facts(None if layout is None else str(layout)).items():
             put(name, value, origins["pipeline_model_parallel_layout"].kind, "parsed from the layout")
     return Facts(values, origins)
 
@@ -156,42 +156,3 @@ def gpu_facts(gpu: Gpu, precision: str) -> list[tuple[str, Value, str]]:
     if peak is not None:
         rows.append(("gpu_peak_flops", peak, cite("peak_flops")))
     return rows
-
-
-def layout_facts(layout: Value) -> dict[str, Value]:
-    """What a ``pipeline_model_parallel_layout`` says; all ``None`` where it is unset.
-
-    Raises:
-        RequestError: not a layout.
-    """
-    names = (
-        "layout_stages",
-        "layout_decoder_layers",
-        "layout_mtp_layers",
-        "layout_embeddings",
-        "layout_losses",
-        "layout_starts_with_embedding",
-        "layout_ends_with_loss",
-        "layout_max_stage_layers",
-    )
-    if layout is None:
-        return dict.fromkeys(names)
-    try:
-        stages = parse_layout(str(layout))
-    except ValueError as problem:
-        raise RequestError(
-            "grid.pipeline_model_parallel_layout", layout, str(problem), 'Write e.g. "Et*3|t*4|t*4|t*3L".'
-        ) from None
-    text = [str(stage) for stage in stages]
-    joined = "".join(text)
-    numbers = (
-        len(text),
-        joined.count("t"),
-        joined.count("m"),
-        joined.count("E"),
-        joined.count("L"),
-        text[0].startswith("E"),
-        text[-1].endswith("L"),
-        max(stage.count("t") for stage in text),
-    )
-    return dict(zip(names, numbers, strict=True))

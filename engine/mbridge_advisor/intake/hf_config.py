@@ -128,9 +128,7 @@ def read_hf_config(source: Any, base: Path | None = None) -> tuple[Architecture,
     kind = str(config.get("model_type") or "")
     kind = {"gemma3": "gemma3_text", "mistral3": "mistral", "moonlight": "deepseek_v3"}.get(kind, kind)
     family = FAMILIES.get(kind)
-    missing = [
-        " or ".join(_KEYS[target]) for target in _REQUIRED if _number(config, _KEYS[target]) is None
-    ]
+    missing = [" or ".join(_KEYS[target]) for target in _REQUIRED if _number(config, _KEYS[target]) is None]
     if family is None:
         also = f"; it also lacks {', '.join(missing)}" if missing else ""
         raise RequestError(
@@ -146,7 +144,7 @@ def read_hf_config(source: Any, base: Path | None = None) -> tuple[Architecture,
         value = _text(config, keys) if target == "hybrid_override_pattern" else _number(config, keys)
         if value is not None:
             values[target] = value
-    if family.moe == "none" and kind != "nemotron_h" or not values.get("num_moe_experts"):
+    if (family.moe == "none" and kind != "nemotron_h") or not values.get("num_moe_experts"):
         for key in _MOE_ONLY:
             values.pop(key, None)
     if not family.traits.get("multi_latent_attention"):

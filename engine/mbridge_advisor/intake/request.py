@@ -215,8 +215,8 @@ def _model(
     if isinstance(given, str):
         if given.endswith(".json"):
             return _from_hf(given, base, notes)
-        model = find_model(given, knowledge)
-        return model.architecture, model, model.name
+        named = find_model(given, knowledge)
+        return named.architecture, named, named.name
     if not isinstance(given, Mapping):
         way = "Write a catalogue name, {hf_config: path} or an architecture object."
         raise RequestError("model", given, "is not a model", way)
@@ -226,7 +226,7 @@ def _model(
             raise RequestError("model", extra, "stands beside hf_config", "Give either hf_config or dimensions.")
         return _from_hf(given["hf_config"], base, notes)
     start: Architecture | None = None
-    model = None
+    model: Model | None = None
     dims = {k: v for k, v in given.items() if k not in ("name", "model")}
     name = given.get("name", given.get("model"))
     if name is not None:

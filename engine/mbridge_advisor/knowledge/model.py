@@ -289,6 +289,11 @@ class Knowledge:
                 out[key] = term
         return out
 
+    @cached_property
+    def calibration_values(self) -> Mapping[str, float]:
+        """The constants of the memory and time models, by name."""
+        return {name: float(constant["value"]) for name, constant in self.calibration.items()}
+
     @property
     def latest(self) -> Revision:
         """The newest revision."""

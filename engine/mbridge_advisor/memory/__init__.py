@@ -10,6 +10,13 @@ from .grids import Grids, Recompute, StageLayout
 from .settings import Settings
 
 __all__ = [
-    "COMPONENTS", "MOMENTS", "Grids", "MemoryEstimate", "Recompute", "Settings", "StageLayout", "estimate",
+    "COMPONENTS",
+    "MOMENTS",
+    "Grids",
+    "MemoryEstimate",
+    "Recompute",
+    "Settings",
+    "StageLayout",
+    "estimate",
     "estimate_stage",
 ]

@@ -23,8 +23,9 @@ def read(path: Path) -> dict[str, float]:
         constants = yaml.safe_load(path.read_text(encoding="utf-8"))["constants"]
         return {c["name"]: float(c["value"]) for c in constants}
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
-        raise KnowledgeError([Problem(str(path), None, "constants", f"can't be read ({error})", "a list of constants")])\
-            from error
+        raise KnowledgeError(
+            [Problem(str(path), None, "constants", f"can't be read ({error})", "a list of constants")]
+        ) from error
 
 
 @lru_cache(maxsize=1)

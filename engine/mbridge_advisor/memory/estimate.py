@@ -11,14 +11,24 @@ from ..architecture import Architecture
 from ..knowledge.model import Gpu
 from . import calibration as calibration_
 from .grids import Floats, Grids, Ints
-from .layers import Saved, Shape, norm_parameters, saved, shape, state_bytes, weights
+from .layers import Saved, Shape, distinct_linear_weights, norm_parameters, saved, shape, state_bytes, weights
 from .plan import Kind, Stages, stages
 from .settings import Settings
 
 COMPONENTS = (
-    "weights", "gradients", "main_params", "optimizer_states", "fp8_copies",
-    "activations_norm", "activations_attention", "activations_mlp", "activations_moe", "embedding",
-    "logits_loss", "temporaries", "workspace",
+    "weights",
+    "gradients",
+    "main_params",
+    "optimizer_states",
+    "fp8_copies",
+    "activations_norm",
+    "activations_attention",
+    "activations_mlp",
+    "activations_moe",
+    "embedding",
+    "logits_loss",
+    "temporaries",
+    "workspace",
 )
 MOMENTS = ("forward_backward", "loss", "optimizer_step")
 CHUNK = 16384
@@ -86,8 +96,10 @@ def estimate(
         return parts[0]
     return MemoryEstimate(
         {name: np.concatenate([p.components[name] for p in parts]) for name in COMPONENTS},
-        *(np.concatenate([getattr(p, f) for p in parts])
-          for f in ("total", "stage", "moment", "end_of_step", "reserved", "outside_allocator")),
+        *(
+            np.concatenate([getattr(p, f) for p in parts])
+            for f in ("total", "stage", "moment", "end_of_step", "reserved", "outside_allocator")
+        ),
     )
 
 
@@ -113,7 +125,11 @@ def padded_vocab_size(arch: Architecture, tp: Floats) -> Floats:
 
 
 def _estimate(
-    arch: Architecture, settings: Settings, grids: Grids, gpu: Gpu | None, constants: Mapping[str, float],
+    arch: Architecture,
+    settings: Settings,
+    grids: Grids,
+    gpu: Gpu | None,
+    constants: Mapping[str, float],
     only: int | None,
 ) -> MemoryEstimate:
     s = shape(arch, settings, grids)
@@ -133,14 +149,27 @@ def _estimate(
     reserved = best["total"] * (1 + constants["fragmentation"])
     outside = np.full(len(grids), constants["outside_allocator_bytes"])
     return MemoryEstimate(
-        {name: best[name] for name in COMPONENTS}, best["total"], best["stage"].astype(np.int64),
-        best["moment"].astype(np.int64), best["end_of_step"], reserved, outside,
+        {name: best[name] for name in COMPONENTS},
+        best["total"],
+        best["stage"].astype(np.int64),
+        best["moment"].astype(np.int64),
+        best["end_of_step"],
+        reserved,
+        outside,
     )
 
 
 def _slot(
-    arch: Architecture, settings: Settings, grids: Grids, gpu: Gpu | None, constants: Mapping[str, float],
-    s: Shape, st: Stages, slot: int, layer_weights: list, layer_saved: list[Saved],  # type: ignore[type-arg]
+    arch: Architecture,
+    settings: Settings,
+    grids: Grids,
+    gpu: Gpu | None,
+    constants: Mapping[str, float],
+    s: Shape,
+    st: Stages,
+    slot: int,
+    layer_weights: list,
+    layer_saved: list[Saved],  # type: ignore[type-arg]
 ) -> dict[str, Floats]:
     """Everything on one pipeline rank of each candidate."""
     e = float(settings.element_bytes)
@@ -167,6 +196,8 @@ def _slot(
         dense = dense + has_embedding * (arch.max_position_embeddings or settings.seq_length) * h
 
     out = _static(settings, grids, constants, gpu, dense, expert, dense_linear, expert_linear)
+    out["workspace"] = _workspace(arch, settings, grids, gpu, s, st, slot, vocab)
+    out["end_of_step"] = sum(out.values(), zero)
 
     # activations
     keep = {name: zero for name in ("norm", "attention", "mlp", "moe")}
@@ -195,6 +226,13 @@ def _slot(
     # final norm input and output, then logits and loss; once for each MTP depth
     heads = has_loss * (1 + np.where(mtp > 0, mtp, 0))
     loss = _loss(settings, s.tokens * vocab, e) * has_loss + heads * s.sp_tokens * h * 2 * e
+    # An MTP depth keeps what its loss needs until the main loss is done.
+    loss = loss + (heads - has_loss) * s.tokens * vocab * (4.0 if not _te_loss(settings) else e)
+    if settings.defer_embedding_wgrad_compute:
+        limit = settings.wgrad_deferral_limit or grids.num_microbatches
+        loss = loss + has_loss * (limit * s.tokens * vocab * e + grids.num_microbatches * s.sp_tokens * h * e)
+    if not settings.skip_getting_attention_mask_from_dataset:
+        out["embedding"] = out["embedding"] + grids.mbs * float(settings.seq_length) ** 2 / s.cp
     at_loss = loss > temporary
     out["logits_loss"] = np.where(at_loss, loss, 0)
     out["temporaries"] = np.where(at_loss, 0, temporary)
@@ -223,16 +261,24 @@ def _loss(settings: Settings, logits: Floats, e: float) -> Floats:
     Unfused: logits and the fp32 softmax made from them. Native fused: one more fp32 copy. TE: in place, the
     gradient overwrites the logits.
     """
-    if not settings.cross_entropy_loss_fusion:
-        return logits * (e + 4)
-    if settings.cross_entropy_fusion_impl == "native":
-        return logits * (e + 8)
-    return logits * e
+    if _te_loss(settings):
+        return logits * e
+    return logits * (e + (8 if settings.cross_entropy_loss_fusion else 4))
+
+
+def _te_loss(settings: Settings) -> bool:
+    return settings.cross_entropy_loss_fusion and settings.cross_entropy_fusion_impl == "te"
 
 
 def _static(
-    settings: Settings, grids: Grids, constants: Mapping[str, float], gpu: Gpu | None,
-    dense: Floats, expert: Floats, dense_linear: Floats, expert_linear: Floats,
+    settings: Settings,
+    grids: Grids,
+    constants: Mapping[str, float],
+    gpu: Gpu | None,
+    dense: Floats,
+    expert: Floats,
+    dense_linear: Floats,
+    expert_linear: Floats,
 ) -> dict[str, Floats]:
     """Weights, gradients and optimizer of a rank with the given parameters."""
     e = float(settings.element_bytes)
@@ -260,10 +306,12 @@ def _static(
             copies = eight
     gradient_bytes = 4.0 if settings.grad_reduce_in_fp32 or settings.precision == "fp32" else e
     gradients = (parameters * trainable + lora) * gradient_bytes
-    main, states = state_bytes(settings)
+    main, states, matrix_states = state_bytes(settings)
     sharded = dense / shard + expert / expert_shard
-    owned = sharded if settings.use_distributed_optimizer or settings.use_megatron_fsdp else parameters
-    owned = owned * trainable + lora
+    distributed = settings.use_distributed_optimizer or settings.use_megatron_fsdp
+    owned = (sharded if distributed else parameters) * trainable + lora
+    matrices = dense_linear / shard + expert_linear / expert_shard if distributed else linear
+    state = owned * states - matrices * trainable * (states - matrix_states)
     if settings.use_megatron_fsdp:
         strategy = settings.data_parallel_sharding_strategy
         if strategy == "optim_grads_params":
@@ -272,15 +320,55 @@ def _static(
         if strategy in ("optim_grads", "optim_grads_params"):
             gradients = sharded * trainable * gradient_bytes
     on_device = 1 - settings.optimizer_offload_fraction if settings.optimizer_cpu_offload else 1.0
-    workspace = np.full(len(grids), constants["workspace_bytes"])
     late = owned * 4 if gradient_bytes == 2 and main and not settings.use_precision_aware_optimizer else zero
     out = {
         "weights": weight_bytes + lora * e,
         "gradients": gradients,
         "main_params": owned * main * on_device,
-        "optimizer_states": owned * states * on_device,
+        "optimizer_states": state * on_device,
         "fp8_copies": copies,
-        "workspace": workspace,
     }
-    out["end_of_step"] = sum(out.values(), zero) + late
+    out["late_gradients"] = late
+    return out
+
+
+MIB = 1024.0 * 1024.0
+
+
+def _workspace(
+    arch: Architecture,
+    settings: Settings,
+    grids: Grids,
+    gpu: Gpu | None,
+    s: Shape,
+    st: Stages,
+    slot: int,
+    vocab: Floats,
+) -> Floats:
+    """Buffers that live from the first step on.
+
+    cuBLAS workspaces: Transformer Engine's (32 MiB from Hopper on, 4 before; four more for grouped GEMMs, one a
+    stream) and PyTorch's, one for the forward and one for the autograd thread. With fused weight gradients Transformer
+    Engine keeps a dummy gradient of each distinct weight shape. The output layer gathers its input into a buffer under
+    sequence parallelism, local attention multiplies into one. Received activations and gradients of each virtual stage
+    stay referenced until the next step.
+    """
+    modern = gpu is None or gpu.compute_capability >= 90
+    e = float(settings.element_bytes)
+    engine = settings.transformer_impl == "transformer_engine"
+    te = (32 if modern else 4) * MIB
+    torch_ = settings.cublas_workspace_bytes
+    fixed = 2.0 * (torch_ if torch_ is not None else 32 * MIB if modern else 8.125 * MIB)
+    if engine:
+        fixed += te * (5 if arch.is_moe and settings.moe_grouped_gemm else 1)
+    out = np.full(len(grids), fixed)
+    hidden = s.sp_tokens * arch.hidden_size * e
+    out = out + np.where(grids.pp > 1, 2 * grids.vpp * hidden, 0)
+    if settings.gradient_accumulation_fusion and settings.task != "lora":
+        for k, kind in enumerate(st.kinds):
+            out = out + np.where(st.layers[slot, k] > 0, distinct_linear_weights(arch, kind, s), 0) * e
+        out = out + st.loss[slot] * vocab * arch.hidden_size * e
+    out = out + st.loss[slot] * np.where(grids.sp, s.tokens * arch.hidden_size * e, 0)
+    if not engine:
+        out = out + s.tokens * arch.num_attention_heads / s.tp * s.seq * s.cp * e
     return out

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import RequestError
+from ..layout import parse_layout
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -34,8 +35,12 @@ class Recompute:
 
     def __post_init__(self) -> None:
         if self.granularity not in (None, "selective", "full"):
-            raise RequestError("training.recompute_granularity", self.granularity, "is not a known granularity",
-                               "Use selective or full, or leave it unset.")
+            raise RequestError(
+                "training.recompute_granularity",
+                self.granularity,
+                "is not a known granularity",
+                "Use selective or full, or leave it unset.",
+            )
         if self.granularity == "selective" and not self.modules:
             object.__setattr__(self, "modules", ("core_attn",))  # Megatron Core's default
         if self.granularity == "full" and self.method is None:
@@ -73,46 +78,12 @@ class StageLayout:
     def parse(cls, text: str) -> StageLayout:
         """Read Core's string form, e.g. ``Et*3|(tt|)*6L``.
 
-        Stages are separated by a bar; ``x*n`` repeats a letter or a bracketed group; commas are for the eye.
-        Raises RequestError where a letter or bracket can't be read.
+        Raises:
+            RequestError: not a layout.
         """
-        flat = _expand(text.replace(" ", "").replace(",", ""), text)
-        entries = flat.split("|")
-        loss = next((i for i, entry in enumerate(entries) if "L" in entry), len(entries) - 1)
-        return cls(tuple(e.count("t") for e in entries), tuple(e.count("m") for e in entries), loss)
-
-
-def _expand(text: str, shown: str) -> str:
-    """Multiply out ``x*n`` and ``(..)*n``."""
-    out: list[str] = []
-    i = 0
-    while i < len(text):
-        if text[i] == "(":
-            depth, j = 1, i + 1
-            while j < len(text) and depth:
-                depth += {"(": 1, ")": -1}.get(text[j], 0)
-                j += 1
-            if depth:
-                raise _bad_layout(shown, "has an open bracket")
-            piece, i = _expand(text[i + 1 : j - 1], shown), j
-        elif text[i] in "EtmL|":
-            piece, i = text[i], i + 1
-        else:
-            raise _bad_layout(shown, f"has {text[i]!r} at position {i + 1}")
-        if i < len(text) and text[i] == "*":
-            j = i + 1
-            while j < len(text) and text[j].isdigit():
-                j += 1
-            if j == i + 1 or int(text[i + 1 : j]) > 10_000:
-                raise _bad_layout(shown, "has a repetition without a (sensible) number")
-            piece, i = piece * int(text[i + 1 : j]), j
-        out.append(piece)
-    return "".join(out)
-
-
-def _bad_layout(shown: str, reason: str) -> RequestError:
-    return RequestError("grid.pipeline_model_parallel_layout", shown, reason,
-                        "Write stages separated by |, of E (embedding), t (layer), m (MTP layer), L (loss).")
+        layout = parse_layout(text)
+        loss = next((i for i, entry in enumerate(layout) if "L" in entry), len(layout) - 1)
+        return cls(tuple(e.count("t") for e in layout), tuple(e.count("m") for e in layout), loss)
 
 
 @dataclass(frozen=True)
@@ -162,8 +133,11 @@ class Grids:
 
     def take(self, index: Any) -> Grids:
         """The candidates that a NumPy index selects (slice, mask or integer array)."""
-        return Grids(**{f.name: getattr(self, f.name)[index] for f in fields(self) if f.name not in _TABLES},
-                     recomputes=self.recomputes, layouts=self.layouts)
+        return Grids(
+            **{f.name: getattr(self, f.name)[index] for f in fields(self) if f.name not in _TABLES},
+            recomputes=self.recomputes,
+            layouts=self.layouts,
+        )
 
     @classmethod
     def of(
@@ -206,8 +180,12 @@ class Grids:
             layout_index = 0 if layouts else -1
         sizes = dict(world_size=world_size, tp=tp, pp=pp, vpp=vpp, cp=cp, ep=ep, etp=etp, mbs=mbs)
         shape = np.broadcast_shapes(
-            (1,), *(np.shape(v) for v in (*sizes.values(), sp, dp, edp, num_microbatches, recompute_index, layout_index)
-                    if v is not None)
+            (1,),
+            *(
+                np.shape(v)
+                for v in (*sizes.values(), sp, dp, edp, num_microbatches, recompute_index, layout_index)
+                if v is not None
+            ),
         )
 
         def column(value: Any, dtype: Any = np.int64) -> Any:
@@ -221,8 +199,7 @@ class Grids:
         c["edp"] = column(edp if edp is not None else np.maximum(c["world_size"] // (c["pp"] * c["ep"] * c["etp"]), 1))
         if num_microbatches is None:
             if global_batch_size is None:
-                raise RequestError("training.global_batch_size", None, "is not given",
-                                   "Give it, or num_microbatches.")
+                raise RequestError("training.global_batch_size", None, "is not given", "Give it, or num_microbatches.")
             num_microbatches = np.maximum(global_batch_size // (c["mbs"] * c["dp"]), 1)
         return cls(
             **c,

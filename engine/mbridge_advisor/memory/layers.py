@@ -12,7 +12,7 @@ import numpy as np
 
 from ..architecture import Architecture
 from .grids import Floats, Grids
-from .plan import Kind
+from .parameters import LayerKind, layer_weights, mtp_layer_kinds, mtp_weights
 from .settings import DTYPE_BYTES, Settings
 
 
@@ -53,6 +53,7 @@ class Shape:
     routed: Floats
     sent: Floats
     seq: Floats
+    batch: Floats
     flags: dict[str, Floats]
 
 
@@ -74,103 +75,33 @@ def shape(arch: Architecture, settings: Settings, grids: Grids) -> Shape:
         load = capacity
     sent = sp_tokens * topk * (1.0 if capacity is None else load)
     routed = sp_tokens * topk * load * etp
-    flags = {
-        m: np.array([float(r.has(m)) for r in grids.recomputes])[grids.recompute] for m in RECOMPUTE_MODULES
-    }
-    return Shape(tp, cp, ep, etp, tokens, sp_tokens, routed, sent, seq, flags)
+    flags = {m: np.array([float(r.has(m)) for r in grids.recomputes])[grids.recompute] for m in RECOMPUTE_MODULES}
+    return Shape(tp, cp, ep, etp, tokens, sp_tokens, routed, sent, seq, grids.mbs.astype(float), flags)
 
 
-def norm_parameters(arch: Architecture, size: float) -> float:
-    """Parameters of one norm: a scale, for LayerNorm a bias too."""
-    return size * (2 if arch.normalization == "LayerNorm" else 1)
+def weights(arch: Architecture, kind: LayerKind, s: Shape) -> Weights:
+    """Parameters of one layer on one rank.
+
+    With fewer key/value groups than TP ranks, each rank keeps one group whole (Core 0.16 on).
+    """
+    w = layer_weights(arch, kind)
+    linear = w.tp / s.tp
+    if kind.mixer == "attention":
+        linear = linear + arch.hidden_size * 2 * arch.head_dim * np.maximum(s.tp - arch.query_groups, 0) / s.tp
+    dense = linear + w.replicated
+    if kind.mixer == "mla":
+        latent = (arch.q_lora_rank or 0) + (arch.kv_lora_rank or 0) + (arch.qk_pos_emb_head_dim or 0)
+        linear = linear + arch.hidden_size * latent
+    expert = w.expert / (s.ep * s.etp)
+    return Weights(dense, expert + w.expert_replicated / s.ep, linear, expert)
 
 
-def _mlp(arch: Architecture, width: float, split: Floats) -> tuple[Floats, Floats]:
-    """(all, linear weights) of an MLP of the given width divided by ``split``."""
-    gate = 2 if arch.gated_linear_unit else 1
-    linear = (gate + 1) * arch.hidden_size * width / split
-    bias = gate * width / split + arch.hidden_size if arch.add_bias_linear else np.zeros_like(split)
-    return linear + bias, linear
-
-
-def weights(arch: Architecture, kind: Kind, s: Shape) -> Weights:
-    """Parameters of one layer on one rank."""
-    h = arch.hidden_size
-    zero = np.zeros_like(s.tp)
-    dense, linear, expert, expert_linear = zero.copy(), zero.copy(), zero.copy(), zero.copy()
-    if kind.mixer in ("attention", "windowed"):
-        all_, lin = _attention_weights(arch, s.tp)
-        dense, linear = dense + all_, linear + lin
-    elif kind.mixer == "linear":
-        all_, lin = _linear_attention_weights(arch, s.tp)
-        dense, linear = dense + all_, linear + lin
-    elif kind.mixer == "mamba":
-        all_, lin = _mamba_weights(arch, s.tp)
-        dense, linear = dense + all_, linear + lin
-    if kind.mixer is not None:
-        dense = dense + norm_parameters(arch, h) * (2 if arch.post_block_norms else 1)
-    if kind.mlp is not None:
-        dense = dense + norm_parameters(arch, h) * (2 if arch.post_block_norms else 1)
-    if kind.mlp == "dense":
-        all_, lin = _mlp(arch, arch.mlp_hidden_size, s.tp)
-        dense, linear = dense + all_, linear + lin
-    elif kind.mlp == "moe":
-        experts = float(arch.num_moe_experts or 0)
-        dense = dense + h * experts + (experts if arch.moe_router_bias else 0)
-        width = arch.moe_ffn_hidden_size or arch.mlp_hidden_size
-        inner = arch.moe_latent_size or h
-        gate = 2 if arch.gated_linear_unit else 1
-        one = (gate + 1) * inner * width / s.etp
-        bias = gate * width / s.etp + inner if arch.add_bias_linear else zero
-        expert_linear = one * experts / s.ep
-        expert = (one + bias) * experts / s.ep
-        if arch.moe_latent_size:
-            dense, linear = dense + 2 * h * inner, linear + 2 * h * inner
-        if arch.moe_shared_expert_intermediate_size:
-            all_, lin = _mlp(arch, arch.moe_shared_expert_intermediate_size, s.tp)
-            dense, linear = dense + all_, linear + lin
-            if arch.moe_shared_expert_gate:
-                dense = dense + h
-    return Weights(dense, expert, linear, expert_linear)
-
-
-def _attention_weights(arch: Architecture, tp: Floats) -> tuple[Floats, Floats]:
-    h, heads, d = arch.hidden_size, arch.num_attention_heads, arch.head_dim
-    bias: Floats = np.zeros_like(tp)
-    if arch.multi_latent_attention:
-        rope, nope, value = arch.qk_pos_emb_head_dim or 0, arch.qk_head_dim or 0, arch.v_head_dim or 0
-        kv = arch.kv_lora_rank or 0
-        linear = (h * (kv + rope) + heads * kv * (nope + value) / tp + heads * value * h / tp)
-        other = norm_parameters(arch, kv)
-        if arch.q_lora_rank:
-            linear = linear + h * arch.q_lora_rank + arch.q_lora_rank * heads * (nope + rope) / tp
-            other += norm_parameters(arch, arch.q_lora_rank)
-        else:
-            linear = linear + h * heads * (nope + rope) / tp
-        if arch.add_bias_linear:
-            bias = bias + h
-        return linear + bias + other, linear
-    groups = np.maximum(arch.query_groups, tp)  # below TP groups are copied (Core 0.16 on)
-    queries = heads * (2 if arch.attention_output_gate else 1)
-    width = (queries + 2 * groups) * d / tp
-    linear = h * width + h * heads * d / tp
-    if arch.add_bias_linear or arch.add_qkv_bias:
-        bias = bias + width
-    if arch.add_bias_linear:
-        bias = bias + h
-    other = 2 * norm_parameters(arch, d) if arch.qk_layernorm else 0
-    sinks = heads / tp if arch.softmax_offset else 0
-    return linear + bias + other + sinks, linear
-
-
-def _linear_attention_weights(arch: Architecture, tp: Floats) -> tuple[Floats, Floats]:
-    h = arch.hidden_size
-    keys = (arch.linear_num_key_heads or 0) * (arch.linear_key_head_dim or 0)
-    heads = arch.linear_num_value_heads or 0
-    values = heads * (arch.linear_value_head_dim or 0)
-    linear = h * (2 * keys + 2 * values + 2 * heads) / tp + values * h / tp
-    conv = (2 * keys + values) * (arch.linear_conv_kernel_dim or 0) / tp
-    return linear + conv + 2 * heads / tp + (arch.linear_value_head_dim or 0), linear
+def mtp_depth(arch: Architecture, s: Shape) -> Weights:
+    """Parameters of one MTP layer on one rank."""
+    w = mtp_weights(arch)
+    linear = w.tp / s.tp
+    expert = w.expert / (s.ep * s.etp)
+    return Weights(linear + w.replicated, expert + w.expert_replicated / s.ep, linear, expert)
 
 
 def mamba_sizes(arch: Architecture) -> tuple[int, int, int]:
@@ -185,6 +116,13 @@ def _mamba_weights(arch: Architecture, tp: Floats) -> tuple[Floats, Floats]:
     linear = arch.hidden_size * (2 * inner + bc + heads) / tp + inner * arch.hidden_size / tp
     conv = (inner + bc) * (arch.mamba_conv_kernel + 1) / tp
     return linear + conv + (3 * heads + inner) / tp, linear
+
+
+def distinct_linear_weights(arch: Architecture, kind: LayerKind, s: Shape) -> Floats:
+    """Elements of one weight of each distinct shape in a layer; experts have one shape for each projection."""
+    w = weights(arch, kind, s)
+    experts = float(arch.num_moe_experts or 1)
+    return w.dense_linear + w.expert_linear / (experts / s.ep)
 
 
 @dataclass(frozen=True)
@@ -209,7 +147,7 @@ class Saved:
         return self.norm + self.attention + self.mlp + self.moe
 
 
-def saved(arch: Architecture, settings: Settings, kind: Kind, s: Shape) -> Saved:
+def saved(arch: Architecture, settings: Settings, kind: LayerKind, s: Shape) -> Saved:
     """Activations of one layer for one micro-batch."""
     e = float(settings.element_bytes)
     # A linear layer keeps its input for the weight gradient; in 8 or 4 bits where it computes so.
@@ -224,18 +162,20 @@ def saved(arch: Architecture, settings: Settings, kind: Kind, s: Shape) -> Saved
     mask = s.sp_tokens * h if settings.hidden_dropout > 0 else zero
     statistics = s.sp_tokens * (8 if arch.normalization == "LayerNorm" else 4)
     keep_norm = 1 - s.flags["layernorm"]
+    attention_stream = stream * (1 - _offloaded(settings, "attn_norm"))
+    mlp_stream = stream * (1 - _offloaded(settings, "mlp_norm"))
     norm, attention, mlp, moe, temporary = zero, zero, zero, zero, zero
-    if kind.mixer is not None:
-        norm = norm + stream + statistics + keep_norm * s.sp_tokens * h * lin
-        if kind.mixer in ("attention", "windowed"):
-            attention, temporary = _attention(arch, settings, s, e, lin)
-        elif kind.mixer == "linear":
-            attention, temporary = _linear_attention(arch, s, e, lin)
+    if kind.mixer != "none":
+        normed = keep_norm * s.sp_tokens * h * lin * (1 - _offloaded(settings, "qkv_linear"))
+        norm = norm + attention_stream + statistics + normed
+        mixers = {"mamba": _mamba, "linear_attention": _linear_attention}
+        if kind.mixer in mixers:
+            attention, temporary = mixers[kind.mixer](arch, s, e, lin)
         else:
-            attention, temporary = _mamba(arch, s, e, lin)
+            attention, temporary = _attention(arch, settings, s, e, lin)
         attention = attention + mask
-    if kind.mlp is not None:
-        norm = norm + stream + statistics + keep_norm * s.sp_tokens * h * lin
+    if kind.mlp != "none":
+        norm = norm + mlp_stream + statistics + keep_norm * s.sp_tokens * h * lin
     if kind.mlp == "dense":
         inner, act, temp = _gated(arch, arch.mlp_hidden_size / s.tp * s.tokens, e, lin)
         mlp = (inner + act) * (1 - s.flags["mlp"]) + mask
@@ -247,49 +187,69 @@ def saved(arch: Architecture, settings: Settings, kind: Kind, s: Shape) -> Saved
     return Saved(norm, attention, mlp, moe, stream, temporary)
 
 
+def mtp_saved(arch: Architecture, settings: Settings, s: Shape) -> Saved:
+    """Activations of one MTP layer: its transformer layers, and two normed streams joined and projected."""
+    parts = [saved(arch, settings, kind, s) for kind in mtp_layer_kinds(arch)]
+    stream = s.sp_tokens * arch.hidden_size * float(settings.element_bytes)
+    return Saved(
+        norm=sum((p.norm for p in parts), 5 * stream),
+        attention=sum((p.attention for p in parts), 0 * stream),
+        mlp=sum((p.mlp for p in parts), 0 * stream),
+        moe=sum((p.moe for p in parts), 0 * stream),
+        input=stream,
+        temporary=np.max([p.temporary for p in parts], axis=0),
+    )
+
+
 def _gated(arch: Architecture, elements: Floats, e: float, lin: float) -> tuple[Floats, Floats, Floats]:
     """(fc1 output, fc2 input, backward temporaries) of an MLP with ``elements`` = tokens * width."""
     gate = 2 if arch.gated_linear_unit else 1
-    return gate * elements * e, elements * lin, (gate + 1) * elements * e
+    return gate * elements * e, elements * lin, gate * elements * e
 
 
 def _attention(arch: Architecture, settings: Settings, s: Shape, e: float, lin: float) -> tuple[Floats, Floats]:
-    heads, d, h = arch.num_attention_heads / s.tp, arch.head_dim, arch.hidden_size
+    heads, d = arch.num_attention_heads / s.tp, arch.head_dim
+    unfused = settings.attention_backend in ("unfused", "local")
+    zero = np.zeros_like(s.tp)
     if arch.multi_latent_attention:
         rope, nope, value = arch.qk_pos_emb_head_dim or 0, arch.qk_head_dim or 0, arch.v_head_dim or 0
         latent = (arch.kv_lora_rank or 0) + rope + (arch.q_lora_rank or 0)
         down = s.sp_tokens * latent * (e + lin)
-        q = s.tokens * heads * (nope + rope) * e
-        k, v = q, s.tokens * heads * value * e
-        up = s.tokens * heads * (nope + value) * e
-        qkv = down + (q + k + v + up) * (1 - s.flags["mla_up_proj"])
+        # Queries and keys get their rotary part appended in new tensors; fused kernels take a copy of the values,
+        # unfused ones a view, which keeps the whole up-projection.
+        up = s.tokens * heads * (2 * (nope + rope) + (nope + value if unfused else value)) * e
+        qkv = down + up * (1 - s.flags["mla_up_proj"])
         out = s.tokens * heads * value
     else:
         groups = np.maximum(arch.query_groups, s.tp) / s.tp
         q = s.tokens * heads * d * e
         kv = s.tokens * 2 * groups * d * e
-        qkv = (q * (2 if arch.attention_output_gate else 1) + kv)
-        if arch.position_embedding_type != "learned_absolute":
-            qkv = qkv + q + kv / 2
+        qkv = q * (2 if arch.attention_output_gate else 1) + kv
         if arch.qk_layernorm:
             qkv = qkv + q + kv / 2
         out = s.tokens * heads * d
-    scores: Floats = np.zeros_like(s.tp)
-    if settings.attention_backend in ("unfused", "local"):
+    if unfused:
         elements = s.tokens * heads * s.seq * s.cp
-        scores = elements * (e + (e + 1 if settings.attention_dropout > 0 else 0))
+        core = elements * (e + (e + 1 if settings.attention_dropout > 0 else 0))
     else:
-        scores = s.tokens * heads * 4
-    core = scores * (1 - s.flags["core_attn"])
-    kept = qkv + core + out * e + (out * lin if settings.low_precision else 0)
-    return kept, scores + 2 * qkv
+        core = s.tokens * heads * 4
+        if settings.attention_backend == "flash" or settings.deterministic_mode:
+            # FlashAttention works on (batch, sequence): its output is kept in both orders, unless the batch is 1.
+            core = core + np.where(s.batch > 1, out * e, 0)
+        core = core + np.where(s.cp > 1, out * e, 0)
+    projected = out * e + (out * lin if settings.low_precision else zero)
+    kept = (qkv + core * (1 - s.flags["core_attn"])) * (1 - _offloaded(settings, "core_attn"))
+    kept = kept + projected * (1 - _offloaded(settings, "attn_proj"))
+    return kept, core + qkv + out * e
 
 
 def _linear_attention(arch: Architecture, s: Shape, e: float, lin: float) -> tuple[Floats, Floats]:
     keys = (arch.linear_num_key_heads or 0) * (arch.linear_key_head_dim or 0)
     values = (arch.linear_num_value_heads or 0) * (arch.linear_value_head_dim or 0)
     mixed = s.tokens * (2 * keys + 2 * values) / s.tp
-    kept = mixed * e * 2 + s.tokens * values / s.tp * (e + lin) + s.tokens * (arch.linear_num_value_heads or 0) / s.tp * 8
+    kept = (
+        mixed * e * 2 + s.tokens * values / s.tp * (e + lin) + s.tokens * (arch.linear_num_value_heads or 0) / s.tp * 8
+    )
     return kept, mixed * e
 
 
@@ -307,24 +267,40 @@ def _moe(arch: Architecture, settings: Settings, s: Shape, e: float, lin: float)
     width = arch.moe_ffn_hidden_size or arch.mlp_hidden_size
     # router: logits and probabilities in fp32, the routing map as bytes
     router = s.sp_tokens * experts * (4 + 4 + 1)
-    fc1, act, temp = _gated(arch, s.routed * width / s.etp, e, lin)
+    elements = s.routed * width / s.etp
+    fc1, act, temp = _gated(arch, elements, e, lin)
+    gated = arch.gated_linear_unit
+    if not (settings.bias_activation_fusion if gated else settings.use_fused_weighted_squared_relu):
+        # Unfused, the activation is kept once more to be multiplied by the router's probabilities; a gate once again.
+        act = act + elements * e * (2 if gated else 1)
     permuted = s.routed * inner * lin
-    combine = s.sent * inner * e
+    fc1 = fc1 * (1 - _offloaded(settings, "moe_act"))
     keep = 1 - s.flags["moe"]
-    kept = (router + permuted + fc1 + act * (1 - s.flags["moe_act"]) + combine + s.routed * 4) * keep
-    temporary = temp + 2 * s.routed * inner * e + s.flags["moe"] * (permuted + fc1 + act + combine)
+    kept = router + permuted * (1 - _offloaded(settings, "expert_fc1")) + fc1 + act * (1 - s.flags["moe_act"])
+    kept = (kept + s.routed * 4) * keep
+    temporary = temp + 2 * s.routed * inner * e + s.flags["moe"] * (permuted + fc1 + act)
+    if arch.moe_latent_size:
+        kept = kept + s.sp_tokens * (h + inner) * e * keep
     if arch.moe_shared_expert_intermediate_size:
         sfc1, sact, _ = _gated(arch, arch.moe_shared_expert_intermediate_size / s.tp * s.tokens, e, lin)
         kept = kept + (sfc1 + sact) * keep * (1 - s.flags["shared_experts"])
     return kept, temporary
 
 
-def state_bytes(settings: Settings) -> tuple[float, float]:
-    """(main parameter, optimizer state) bytes of one parameter, before sharding."""
+def _offloaded(settings: Settings, module: str) -> float:
+    """1.0 where a module's input waits in host memory."""
+    return float(settings.fine_grained_activation_offloading and module in settings.offload_modules)
+
+
+def state_bytes(settings: Settings) -> tuple[float, float, float]:
+    """Bytes of one parameter before sharding: main parameter, optimizer state, state of a matrix.
+
+    Adam keeps two moments; Muon one momentum for matrices and Adam's two for the rest.
+    """
     if settings.use_precision_aware_optimizer:
         main = float(DTYPE_BYTES[settings.main_params_dtype])
-        states = DTYPE_BYTES[settings.exp_avg_dtype] + DTYPE_BYTES[settings.exp_avg_sq_dtype]
+        first, second = float(DTYPE_BYTES[settings.exp_avg_dtype]), float(DTYPE_BYTES[settings.exp_avg_sq_dtype])
     else:
-        main = 0.0 if settings.precision == "fp32" else 4.0
-        states = 8
-    return main, float(states)
+        main = 0.0 if settings.precision == "fp32" and not settings.use_megatron_fsdp else 4.0
+        first = second = 4.0
+    return main, first + second, first if "muon" in settings.optimizer else first + second

@@ -13,47 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..architecture import Architecture
+from ..errors import RequestError
 from .grids import Floats, Grids, Ints, StageLayout
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What a layer consists of.
-
-    Attributes:
-        mixer: ``attention``, ``windowed``, ``linear``, ``mamba`` or None.
-        mlp: ``dense``, ``moe`` or None.
-    """
-
-    mixer: str | None
-    mlp: str | None
-
-
-def layer_kinds(arch: Architecture) -> tuple[Kind, ...]:
-    """The kind of every decoder layer, in order, shape (num_layers,)."""
-    if arch.hybrid_override_pattern:
-        letters = {"M": Kind("mamba", None), "*": Kind("attention", None), "-": Kind(None, "dense"),
-                   "E": Kind(None, "moe")}
-        return tuple(letters[c] for c in arch.hybrid_override_pattern if c in letters)
-    n = arch.num_layers
-    moe = _pattern(arch.moe_layer_freq, n, every=lambda i, f: i % f == 0) if arch.is_moe else [False] * n
-    windowed = [False] * n
-    if arch.window_size:
-        freq = arch.window_attn_skip_freq
-        windowed = [True] * n if freq is None else _pattern(freq, n, every=lambda i, f: (i + 1) % f != 0)
-    linear = [False] * n
-    if arch.linear_attention_freq is not None:
-        linear = _pattern(arch.linear_attention_freq, n, every=lambda i, f: (i + 1) % f != 0)
-    return tuple(
-        Kind("linear" if lin else "windowed" if win else "attention", "moe" if m else "dense")
-        for lin, win, m in zip(linear, windowed, moe, strict=True)
-    )
-
-
-def _pattern(freq: int | tuple[int, ...], n: int, every: object) -> list[bool]:
-    if isinstance(freq, int):
-        return [every(i, freq) for i in range(n)]  # type: ignore[operator]
-    return [bool(freq[i % len(freq)]) for i in range(n)]
+from .parameters import LayerKind, layer_kinds, stage_layers
 
 
 @dataclass(frozen=True)
@@ -84,55 +46,38 @@ def pipeline(
 ) -> Pipeline:
     """Lay the layers out over ranks and virtual stages.
 
-    A split that Core would refuse (layers that don't divide) is rounded: every stage gets the floor, the first ones
-    one more, so that the estimate of an invalid candidate is still finite.
+    A split that Core refuses (layers that don't divide) is spread as evenly as it goes, so that the estimate of an
+    invalid candidate is still finite.
     """
     kinds = layer_kinds(arch)
     distinct = tuple(dict.fromkeys(kinds))
-    index = np.array([distinct.index(k) for k in kinds], dtype=np.int64)
-    n, stages = len(kinds), pp * vpp
     mtp = np.zeros((pp, vpp), dtype=np.int64)
-    if layout is not None and len(layout.layers) == stages:
-        counts = np.array(layout.layers, dtype=np.int64).reshape(vpp, pp)
+    loss = (pp - 1, vpp - 1)
+    if layout is not None and len(layout.layers) == pp * vpp and sum(layout.layers) == len(kinds):
+        counts = list(layout.layers)
         mtp = np.array(layout.mtp, dtype=np.int64).reshape(vpp, pp).T.copy()
         loss = (layout.loss % pp, layout.loss // pp)
     else:
-        counts = _split(n, pp, vpp, first, last, account_for_embedding, account_for_loss)
-        loss = (pp - 1, vpp - 1)
+        counts = _counts(len(kinds), pp, vpp, first, last, account_for_embedding, account_for_loss)
         mtp[loss] = arch.mtp_num_layers or 0
     layers = np.zeros((pp, vpp, len(distinct)), dtype=np.int64)
     start = 0
-    for v in range(vpp):
-        for p in range(pp):
-            stop = min(start + int(counts[v, p]), n)
-            layers[p, v] = np.bincount(index[start:stop], minlength=len(distinct))
-            start = stop
+    for entry, count in enumerate(counts):
+        for kind in kinds[start : start + count]:
+            layers[entry % pp, entry // pp, distinct.index(kind)] += 1
+        start += count
     return Pipeline(layers, mtp, loss)
 
 
-def _split(n: int, pp: int, vpp: int, first: int, last: int, embedding: bool, loss: bool) -> NDArray[np.int64]:
-    """Decoder layers by virtual stage and rank, shape (vpp, pp)."""
-    per_rank = np.zeros(pp, dtype=np.int64)
-    if first >= 0 or last >= 0:
-        fixed = {0: first} if first >= 0 else {}
-        if last >= 0:
-            fixed[pp - 1] = last
-        free = [p for p in range(pp) if p not in fixed]
-        rest = n - sum(fixed.values())
-        for p, count in fixed.items():
-            per_rank[p] = count
-        for i, p in enumerate(free):
-            per_rank[p] = rest // len(free) + (i < rest % len(free))
-    else:
-        total = n + embedding + loss
-        per_rank[:] = total // pp
-        per_rank[: total % pp] += 1
-    counts = np.tile(per_rank // vpp, (vpp, 1))
-    counts[: int((per_rank % vpp).max()) or 0] += (np.arange(vpp)[:, None] < per_rank % vpp)[: int((per_rank % vpp).max())]
-    if first < 0 and last < 0:
-        counts[0, 0] -= embedding
-        counts[-1, -1] -= loss
-    return np.maximum(counts, 0)
+def _counts(n: int, pp: int, vpp: int, first: int, last: int, embedding: bool, loss: bool) -> list[int]:
+    """Decoder layers of each entry, PP fastest."""
+    try:
+        placed = stage_layers(
+            n, pp, vpp if vpp > 1 else None, first if first >= 0 else None, last if last >= 0 else None, embedding, loss
+        )
+    except RequestError:
+        return [n // (pp * vpp) + (i < n % (pp * vpp)) for i in range(pp * vpp)]
+    return [len(placed[p][v]) for v in range(vpp) for p in range(pp)]
 
 
 @lru_cache(maxsize=8192)
@@ -182,7 +127,7 @@ class Stages:
     embedding_kept: Floats
     loss: Floats
     chunks_kept: Floats
-    kinds: tuple[Kind, ...]
+    kinds: tuple[LayerKind, ...]
 
 
 def stages(arch: Architecture, grids: Grids, extra_warmup: int = 0, all_ranks: bool = False) -> Stages:
@@ -190,12 +135,19 @@ def stages(arch: Architecture, grids: Grids, extra_warmup: int = 0, all_ranks: b
 
     ``all_ranks`` keeps every pipeline rank in a slot of its own (all candidates must then have one PP).
     """
-    columns = np.stack([
-        grids.pp, grids.vpp, grids.layout, grids.first_layers, grids.last_layers,
-        grids.account_for_embedding.astype(np.int64), grids.account_for_loss.astype(np.int64),
-        grids.microbatch_group_size,
-        np.minimum(grids.num_microbatches, 4 * grids.pp + grids.microbatch_group_size),
-    ])
+    columns = np.stack(
+        [
+            grids.pp,
+            grids.vpp,
+            grids.layout,
+            grids.first_layers,
+            grids.last_layers,
+            grids.account_for_embedding.astype(np.int64),
+            grids.account_for_loss.astype(np.int64),
+            grids.microbatch_group_size,
+            np.minimum(grids.num_microbatches, 4 * grids.pp + grids.microbatch_group_size),
+        ]
+    )
     distinct, inverse = _unique_columns(columns)
     rows = [_slots(arch, grids, tuple(int(x) for x in column), extra_warmup, all_ranks) for column in distinct.T]
     table = np.stack(rows, axis=-1)  # (fields, slots, distinct)
@@ -206,7 +158,11 @@ def stages(arch: Architecture, grids: Grids, extra_warmup: int = 0, all_ranks: b
         rank=spread[0].astype(np.int64),
         layers=spread[8 : 8 + k].swapaxes(0, 1),
         kept=spread[8 + k :].swapaxes(0, 1),
-        mtp=spread[1], mtp_kept=spread[2], embedding=spread[3], embedding_kept=spread[4], loss=spread[5],
+        mtp=spread[1],
+        mtp_kept=spread[2],
+        embedding=spread[3],
+        embedding_kept=spread[4],
+        loss=spread[5],
         chunks_kept=spread[6],
         kinds=kinds,
     )
@@ -226,7 +182,9 @@ def _unique_columns(columns: Ints) -> tuple[Ints, Ints]:
 def _slots(arch: Architecture, grids: Grids, column: tuple[int, ...], extra: int, all_ranks: bool) -> Floats:
     """One distinct pipeline as an array (fields, slots)."""
     pp, vpp, layout, first, last, embedding, loss, group, microbatches = column
-    pipe = pipeline(arch, pp, vpp, grids.layouts[layout] if layout >= 0 else None, first, last, bool(embedding), bool(loss))
+    pipe = pipeline(
+        arch, pp, vpp, grids.layouts[layout] if layout >= 0 else None, first, last, bool(embedding), bool(loss)
+    )
     kept = in_flight(pp, vpp, max(group, 1), microbatches, extra if vpp > 1 else 0)
     layers = pipe.layers.sum(axis=1)  # (pp, kinds)
     layers_kept = (pipe.layers * kept[:, :, None]).sum(axis=1)

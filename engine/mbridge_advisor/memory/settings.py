@@ -23,12 +23,16 @@ class Settings:
     Attributes:
         precision: ``bf16``, ``fp16``, ``fp32``, ``fp8_cs``, ``fp8_mx``, ``fp8_delayed``, ``fp8_sc``, ``nvfp4``; the
             last five compute GEMMs in 8 or 4 bits and keep bf16 elsewhere.
+        params_dtype: of parameters and activations outside low-precision GEMMs; None: fp32 or fp16 where that is the
+            precision, else bf16.
         task: ``pretrain``, ``sft`` or ``lora``.
         fp8_param_gather: keep the weights of linear layers in 8 bits (Bridge: ``fp8_param``/``fp8_param_gather``).
         grad_reduce_in_fp32: gradient buffer in fp32 instead of the parameter dtype.
         num_distributed_optimizer_instances: copies of the sharded optimizer (HSDP's outer groups).
         attention_backend: ``auto``/``flash``/``fused`` never store the score matrix, ``unfused``/``local`` do.
         hidden_dropout, attention_dropout: probabilities; above 0 masks or random state are kept.
+        bias_activation_fusion: gated activations run in one kernel that keeps its input alone.
+        use_fused_weighted_squared_relu: the same for squared ReLU in experts (models without a gate).
         gradient_accumulation_fusion: weight gradients are added to the buffer inside the GEMM.
         cuda_graph_impl: ``none``, ``local``, ``transformer_engine`` or ``full_iteration``.
         cuda_graph_scope: modules that are captured (empty: whole layers).
@@ -39,6 +43,11 @@ class Settings:
         lora_rank: dimension of the adapters (Bridge: ``peft.dim``).
         lora_targets: modules with adapters, Bridge's names.
         packed_sequence: sequences are packed (attention sees the packed lengths; ours).
+        deterministic_mode: attention then runs in FlashAttention, which keeps its output twice.
+        defer_embedding_wgrad_compute, wgrad_deferral_limit: weight gradients of the output layer wait for the pipeline
+            flush; how many micro-batches at most (0: all).
+        skip_getting_attention_mask_from_dataset: False: a batch carries a mask of length x length bytes.
+        cublas_workspace_bytes: PyTorch's cuBLAS workspace of one thread; None: by GPU generation.
         router_imbalance: tokens that the busiest rank's experts get, relative to the mean (1: balanced, as the
             vendor's benchmarks force it; ours).
     """
@@ -46,6 +55,7 @@ class Settings:
     seq_length: int = 4096
     global_batch_size: int = 512
     precision: str = "bf16"
+    params_dtype: str | None = None
     task: str = "pretrain"
     # optimizer and data parallelism
     optimizer: str = "adam"
@@ -87,6 +97,7 @@ class Settings:
     moe_permute_fusion: bool = True
     moe_router_fusion: bool = True
     moe_router_dtype: str | None = None
+    use_fused_weighted_squared_relu: bool = True
     moe_expert_capacity_factor: float | None = None
     moe_pad_expert_input_to_capacity: bool = False
     moe_shared_expert_overlap: bool = False
@@ -102,18 +113,28 @@ class Settings:
     packed_sequence: bool = False
     lora_rank: int = 32
     lora_targets: tuple[str, ...] = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
-    # what the job does beside training that keeps device memory
-    log_params_norm: bool = False
-    cublas_workspace_config: bool = False
+    deterministic_mode: bool = False
+    defer_embedding_wgrad_compute: bool = False
+    wgrad_deferral_limit: int = 0
+    skip_getting_attention_mask_from_dataset: bool = True
+    cublas_workspace_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
-            raise RequestError("training.precision", self.precision, "is not a known precision",
-                               f"Use one of {', '.join(sorted(PRECISIONS))}.")
+            raise RequestError(
+                "training.precision",
+                self.precision,
+                "is not a known precision",
+                f"Use one of {', '.join(sorted(PRECISIONS))}.",
+            )
         for name in ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"):
             if getattr(self, name) not in DTYPE_BYTES:
-                raise RequestError(f"training.{name}", getattr(self, name), "is not a known data type",
-                                   f"Use one of {', '.join(DTYPE_BYTES)}.")
+                raise RequestError(
+                    f"training.{name}",
+                    getattr(self, name),
+                    "is not a known data type",
+                    f"Use one of {', '.join(DTYPE_BYTES)}.",
+                )
         for name in ("seq_length", "global_batch_size"):
             if getattr(self, name) < 1:
                 raise RequestError(f"training.{name}", getattr(self, name), "is not positive", "Use 1 or more.")
@@ -133,4 +154,4 @@ class Settings:
     @property
     def element_bytes(self) -> int:
         """Bytes of an activation or unquantised parameter."""
-        return 4 if self.precision == "fp32" else 2
+        return 4 if "fp32" in (self.precision, self.params_dtype) else 2

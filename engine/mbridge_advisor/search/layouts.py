@@ -12,12 +12,12 @@ from ..memory.parameters import layer_kinds, layer_weights
 def balanced_layout(num_layers: int, mtp_layers: int, stages: int, loss_cost: float) -> str | None:
     """A layout string for ``stages`` = PP * VPP entries, as Core's ``pipeline_model_parallel_layout`` reads it.
 
-    Decoder layers go in order into contiguous entries so that the busiest entry does as little as possible. A decoder or
-    MTP layer costs 1; the output layer with its loss costs ``loss_cost`` layers; the embedding lookup costs nothing.
+    Decoder layers go in order into entries so that the busiest entry does as little as possible. A decoder or MTP layer
+    costs 1; the output layer with its loss costs ``loss_cost`` layers; the embedding lookup costs nothing.
     MTP layers and the loss stand in the last entry, which Core requires of MTP at the releases that the advisor knows.
 
     Returns:
-        the layout, or None where there are fewer layers than entries could use (more than the last entry would be empty).
+        the layout, or None where more than the last entry would be without layers.
     """
     tail = mtp_layers + loss_cost
     if stages > num_layers + 1:

@@ -18,8 +18,21 @@ from ..memory.settings import Settings
 from . import network
 
 COMPONENTS = (
-    "attention", "mlp", "moe", "elementwise", "output_layer", "recompute", "tp_communication", "cp_communication",
-    "ep_communication", "launch", "bubble", "pp_communication", "dp_communication", "optimizer", "host",
+    "attention",
+    "mlp",
+    "moe",
+    "elementwise",
+    "output_layer",
+    "recompute",
+    "tp_communication",
+    "cp_communication",
+    "ep_communication",
+    "launch",
+    "bubble",
+    "pp_communication",
+    "dp_communication",
+    "optimizer",
+    "host",
 )
 CHUNK = 16384
 
@@ -231,7 +244,13 @@ def _components(
 
 
 def _layer_seconds(
-    arch: Architecture, settings: Settings, kind: Kind, s: Shape, grids: Grids, gpu: Gpu, c: Mapping[str, float],
+    arch: Architecture,
+    settings: Settings,
+    kind: Kind,
+    s: Shape,
+    grids: Grids,
+    gpu: Gpu,
+    c: Mapping[str, float],
     w: Weights,
 ) -> dict[str, Floats]:
     """Seconds of one layer, forward and backward, for one micro-batch."""
@@ -266,8 +285,11 @@ def _layer_seconds(
     e = float(settings.element_bytes)
     h = arch.hidden_size
     # TP: gather and scatter around attention and MLP, forward and backward, and one gather for weight gradients
-    blocks = float(kind.mixer is not None) + float(kind.mlp == "dense") + (
-        1.0 if kind.mlp == "moe" and arch.moe_shared_expert_intermediate_size else 0.0)
+    blocks = (
+        float(kind.mixer is not None)
+        + float(kind.mlp == "dense")
+        + (1.0 if kind.mlp == "moe" and arch.moe_shared_expert_intermediate_size else 0.0)
+    )
     one = network.ring_seconds(s.tokens * h * e, s.tp, np.ones_like(s.tp), gpu, c)
     exposed = c["tp_exposed_overlapped"] if settings.tp_comm_overlap else 1.0
     out["tp_communication"] = np.where(s.tp > 1, 5 * blocks * one * exposed, 0)
@@ -290,7 +312,9 @@ def _layer_seconds(
         exposed_ep = c["ep_exposed_overlapped"] if settings.overlap_moe_expert_parallel_comm else 1.0
         out["ep_communication"] = np.where(s.ep > 1, 4 * dispatch * exposed_ep, 0)
         if settings.moe_token_dispatcher_type == "allgather":
-            gather = network.ring_seconds(s.sp_tokens * s.ep * s.etp * inner * e, s.ep * s.etp, np.ones_like(s.tp), gpu, c)
+            gather = network.ring_seconds(
+                s.sp_tokens * s.ep * s.etp * inner * e, s.ep * s.etp, np.ones_like(s.tp), gpu, c
+            )
             out["ep_communication"] = np.where(s.ep * s.etp > 1, 4 * gather, 0)
     else:
         out["ep_communication"] = zero
@@ -354,8 +378,13 @@ def _parameters(
 
 
 def _step_seconds(
-    settings: Settings, grids: Grids, gpu: Gpu, c: Mapping[str, float], parameters: tuple[Floats, Floats],
-    compute: Floats, microbatches: Floats,
+    settings: Settings,
+    grids: Grids,
+    gpu: Gpu,
+    c: Mapping[str, float],
+    parameters: tuple[Floats, Floats],
+    compute: Floats,
+    microbatches: Floats,
 ) -> dict[str, Floats]:
     """What happens once a step: gradients and parameters between replicas, the optimizer, the host."""
     dense, expert = parameters
@@ -369,7 +398,8 @@ def _step_seconds(
     expert_stride = (grids.etp * grids.ep).astype(float)
     traffic = gradient + e * passes
     seconds = network.ring_seconds(dense * traffic, replicas, stride, gpu, c) + network.ring_seconds(
-        expert * traffic, expert_replicas, expert_stride, gpu, c)
+        expert * traffic, expert_replicas, expert_stride, gpu, c
+    )
     if settings.task == "lora":
         seconds = seconds * 0
     # With overlap, transfers hide behind the backward pass of the last and the forward pass of the first micro-batch.

@@ -42,14 +42,18 @@ def all_to_all_seconds(bytes_: Floats, size: Floats, stride: Floats, gpu: Gpu, c
     near = inside(size, stride, gpu.nvlink_domain)
     local = np.maximum(near - 1 / np.maximum(size, 1), 0)
     far = 1 - near
-    return np.asarray(np.maximum(
-        bytes_ * local / (gpu.nvlink_bandwidth * c["all_to_all_efficiency"]),
-        bytes_ * far / (gpu.network_bandwidth * c["network_efficiency"]),
-    ))
+    return np.asarray(
+        np.maximum(
+            bytes_ * local / (gpu.nvlink_bandwidth * c["all_to_all_efficiency"]),
+            bytes_ * far / (gpu.network_bandwidth * c["network_efficiency"]),
+        )
+    )
 
 
 def point_to_point_seconds(bytes_: Floats, stride: Floats, gpu: Gpu, c: Mapping[str, float]) -> Floats:
     """One send to the rank ``stride`` away."""
     near = stride < gpu.nvlink_domain
-    return np.asarray(bytes_ / np.where(near, gpu.nvlink_bandwidth * c["nvlink_efficiency"],
-                                        gpu.network_bandwidth * c["network_efficiency"]))
+    return np.asarray(
+        bytes_
+        / np.where(near, gpu.nvlink_bandwidth * c["nvlink_efficiency"], gpu.network_bandwidth * c["network_efficiency"])
+    )

@@ -115,31 +115,65 @@ def small_case(row: Row) -> Case:
     precision = a["precision"]
     if a["fp8_format"]:
         precision = {"tensorwise": "fp8_cs", "blockwise": "fp8_sc", "delayed": "fp8_delayed", "mxfp8": "fp8_mx"}[
-            a["fp8_recipe"] or "delayed"]
-    settings = Settings.of({
-        **{k: a[k] for k in (
-            "seq_length", "global_batch_size", "optimizer", "use_distributed_optimizer",
-            "num_distributed_optimizer_instances", "use_precision_aware_optimizer", "main_grads_dtype",
-            "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype", "fp8_param_gather", "optimizer_cpu_offload",
-            "overlap_grad_reduce", "overlap_param_gather", "use_megatron_fsdp", "data_parallel_sharding_strategy",
-            "transformer_impl", "hidden_dropout", "attention_dropout", "cross_entropy_loss_fusion",
-            "cross_entropy_fusion_impl", "calculate_per_token_loss", "cp_comm_type", "moe_flex_dispatcher_backend",
-            "moe_grouped_gemm", "moe_permute_fusion", "moe_router_dtype", "moe_expert_capacity_factor",
-            "moe_pad_expert_input_to_capacity", "moe_shared_expert_overlap", "overlap_moe_expert_parallel_comm",
-            "delay_wgrad_compute", "fine_grained_activation_offloading", "cuda_graph_impl",
-        )},
-        "precision": precision,
-        "attention_backend": backend,
-        "gradient_accumulation_fusion": not a["no_gradient_accumulation_fusion"],
-        "grad_reduce_in_fp32": precision not in ("fp32", "fp16") and not a["grad_reduce_in_bf16"],
-        "moe_token_dispatcher_type": a["moe_token_dispatcher_type"],
-        "bias_activation_fusion": "--no-bias-gelu-fusion" not in row["raw_args"],
-        "attention_softmax_in_fp32": bool(row["raw_args"].get("--attention-softmax-in-fp32")),
-        "offload_modules": _words(a["offload_modules"]),
-        "cuda_graph_scope": _words(a["cuda_graph_scope"]),
-        "log_params_norm": "--log-params-norm" in row["raw_args"],
-        "cublas_workspace_config": "CUBLAS_WORKSPACE_CONFIG" in row["raw_env"],
-    })
+            a["fp8_recipe"] or "delayed"
+        ]
+    settings = Settings.of(
+        {
+            **{
+                k: a[k]
+                for k in (
+                    "seq_length",
+                    "global_batch_size",
+                    "optimizer",
+                    "use_distributed_optimizer",
+                    "num_distributed_optimizer_instances",
+                    "use_precision_aware_optimizer",
+                    "main_grads_dtype",
+                    "main_params_dtype",
+                    "exp_avg_dtype",
+                    "exp_avg_sq_dtype",
+                    "fp8_param_gather",
+                    "optimizer_cpu_offload",
+                    "overlap_grad_reduce",
+                    "overlap_param_gather",
+                    "use_megatron_fsdp",
+                    "data_parallel_sharding_strategy",
+                    "transformer_impl",
+                    "hidden_dropout",
+                    "attention_dropout",
+                    "cross_entropy_loss_fusion",
+                    "cross_entropy_fusion_impl",
+                    "calculate_per_token_loss",
+                    "cp_comm_type",
+                    "moe_flex_dispatcher_backend",
+                    "moe_grouped_gemm",
+                    "moe_permute_fusion",
+                    "moe_router_dtype",
+                    "moe_expert_capacity_factor",
+                    "moe_pad_expert_input_to_capacity",
+                    "moe_shared_expert_overlap",
+                    "overlap_moe_expert_parallel_comm",
+                    "delay_wgrad_compute",
+                    "fine_grained_activation_offloading",
+                    "cuda_graph_impl",
+                )
+            },
+            "precision": precision,
+            "attention_backend": backend,
+            "gradient_accumulation_fusion": not a["no_gradient_accumulation_fusion"],
+            "grad_reduce_in_fp32": precision not in ("fp32", "fp16") and not a["grad_reduce_in_bf16"],
+            "moe_token_dispatcher_type": a["moe_token_dispatcher_type"],
+            "bias_activation_fusion": "--no-bias-gelu-fusion" not in row["raw_args"],
+            "attention_softmax_in_fp32": bool(row["raw_args"].get("--attention-softmax-in-fp32")),
+            "offload_modules": _words(a["offload_modules"]),
+            "cuda_graph_scope": _words(a["cuda_graph_scope"]),
+            "deterministic_mode": str(row["raw_env"].get("NVTE_ALLOW_NONDETERMINISTIC_ALGO", 1)) == "0",
+            "defer_embedding_wgrad_compute": a["defer_embedding_wgrad_compute"],
+            "wgrad_deferral_limit": row["raw_args"].get("--wgrad-deferral-limit"),
+            "skip_getting_attention_mask_from_dataset": False,
+            "cublas_workspace_bytes": _cublas_workspace(row),
+        }
+    )
     pp = a["pipeline_model_parallel_size"]
     layout = StageLayout.parse(a["pipeline_model_parallel_layout"]) if a["pipeline_model_parallel_layout"] else None
     vpp = a["virtual_pipeline_model_parallel_size"] or a["num_virtual_stages_per_pipeline_rank"] or 1
@@ -156,8 +190,9 @@ def small_case(row: Row) -> Case:
         sp=a["sequence_parallel"] and a["tensor_model_parallel_size"] > 1,
         mbs=a["micro_batch_size"],
         num_microbatches=row["num_microbatches"],
-        recompute=Recompute(a["recompute_granularity"], a["recompute_method"], a["recompute_num_layers"],
-                            _words(a["recompute_modules"])),
+        recompute=Recompute(
+            a["recompute_granularity"], a["recompute_method"], a["recompute_num_layers"], _words(a["recompute_modules"])
+        ),
         layout=layout,
         first_layers=a["decoder_first_pipeline_num_layers"] or -1,
         last_layers=a["decoder_last_pipeline_num_layers"] or -1,
@@ -166,8 +201,28 @@ def small_case(row: Row) -> Case:
         microbatch_group_size=a["microbatch_group_size_per_vp_stage"],
     )
     m = row["measured"]
-    return Case(row["case"], row["family"], arch, settings, grids, -1, m["mem_max_allocated_bytes"],
-                m["mem_allocated_bytes_median"])
+    return Case(
+        row["case"],
+        row["family"],
+        arch,
+        settings,
+        grids,
+        -1,
+        m["mem_max_allocated_bytes"],
+        m["mem_allocated_bytes_median"],
+    )
+
+
+def _cublas_workspace(row: Row) -> int:
+    """PyTorch's cuBLAS workspace in the run: as configured (``:KiB:count``), or the default of that time.
+
+    On Blackwell the containers of spring 2026 moved from the small default to Hopper's.
+    """
+    if config := row["raw_env"].get("CUBLAS_WORKSPACE_CONFIG"):
+        kib, count = (int(x) for x in config.strip(":").split(":"))
+        return kib * count * 1024
+    large = row["gpu"] == "H100" or (row["gpu"] == "GB200" and row["golden_recorded_date"] >= "2026-05")
+    return 32 * 1024 * 1024 if large else 8320 * 1024
 
 
 def _words(text: Any) -> tuple[str, ...]:
@@ -210,43 +265,55 @@ def large_cases(row: Row) -> list[Case]:
     )
     o, moe = row["optimizer"], row["moe"]
     fp8 = bool(row["precision"]["fp8_recipe"])
-    settings = Settings.of({
-        "seq_length": b["seq_length"],
-        "global_batch_size": b["global_batch_size"],
-        "precision": "fp8_cs" if fp8 else "bf16",
-        "fp8_param_gather": row["precision"]["fp8_param_gather"],
-        "task": row["task"],
-        "use_distributed_optimizer": o["distributed"],
-        "use_precision_aware_optimizer": o["precision_aware"],
-        "grad_reduce_in_fp32": o["main_grads_dtype"] == "fp32",
-        "cross_entropy_loss_fusion": row["cross_entropy"]["fusion"],
-        "cross_entropy_fusion_impl": row["cross_entropy"]["impl"],
-        "overlap_grad_reduce": row["overlap"]["overlap_grad_reduce"],
-        "overlap_param_gather": row["overlap"]["overlap_param_gather"],
-        "moe_token_dispatcher_type": moe["token_dispatcher_type"],
-        "moe_permute_fusion": moe["permute_fusion"],
-        "moe_expert_capacity_factor": moe["capacity_factor"],
-        "moe_pad_expert_input_to_capacity": moe["pad_to_capacity"],
-        "cp_comm_type": p["cp_comm_type"],
-        "cuda_graph_impl": row["runtime"]["cuda_graph_impl"],
-        "cuda_graph_scope": _words(row["runtime"]["cuda_graph_scope"]),
-        "use_megatron_fsdp": row["runtime"]["fsdp"],
-    })
+    settings = Settings.of(
+        {
+            "seq_length": b["seq_length"],
+            "global_batch_size": b["global_batch_size"],
+            "precision": "fp8_cs" if fp8 else "bf16",
+            "fp8_param_gather": row["precision"]["fp8_param_gather"],
+            "task": row["task"],
+            "use_distributed_optimizer": o["distributed"],
+            "use_precision_aware_optimizer": o["precision_aware"],
+            "grad_reduce_in_fp32": o["main_grads_dtype"] == "fp32",
+            "cross_entropy_loss_fusion": row["cross_entropy"]["fusion"],
+            "cross_entropy_fusion_impl": row["cross_entropy"]["impl"],
+            "overlap_grad_reduce": row["overlap"]["overlap_grad_reduce"],
+            "overlap_param_gather": row["overlap"]["overlap_param_gather"],
+            "moe_token_dispatcher_type": moe["token_dispatcher_type"],
+            "moe_permute_fusion": moe["permute_fusion"],
+            "moe_expert_capacity_factor": moe["capacity_factor"],
+            "moe_pad_expert_input_to_capacity": moe["pad_to_capacity"],
+            "cp_comm_type": p["cp_comm_type"],
+            "cuda_graph_impl": row["runtime"]["cuda_graph_impl"],
+            "cuda_graph_scope": _words(row["runtime"]["cuda_graph_scope"]),
+            "use_megatron_fsdp": row["runtime"]["fsdp"],
+        }
+    )
     r = row["recompute"]
     recompute = Recompute(r["granularity"], r["method"], r["num_layers"], _words(r["modules"]))
     if r["granularity"] == "full" and r["num_layers"] == 0:
         recompute = Recompute()
     grids = Grids.of(
-        world_size=row["world_size"], tp=p["tp"], pp=p["pp"], vpp=p["vpp"] or 1, cp=p["cp"], ep=p["ep"],
-        etp=p["etp"] or 1, sp=p["sequence_parallel"], mbs=b["micro_batch_size"],
-        num_microbatches=b["num_microbatches"], recompute=recompute,
+        world_size=row["world_size"],
+        tp=p["tp"],
+        pp=p["pp"],
+        vpp=p["vpp"] or 1,
+        cp=p["cp"],
+        ep=p["ep"],
+        etp=p["etp"] or 1,
+        sp=p["sequence_parallel"],
+        mbs=b["micro_batch_size"],
+        num_microbatches=b["num_microbatches"],
+        recompute=recompute,
     )
     m = row["measured"]
     by_stage = m["peak_allocated_bytes_by_stage"]
     if not by_stage:
         return [Case(row["id"], row["model"], arch, settings, grids, None, m["peak_allocated_bytes"], None)]
-    return [Case(f"{row['id']} stage {stage}", row["model"], arch, settings, grids, int(stage), peak, None)
-            for stage, peak in by_stage.items()]
+    return [
+        Case(f"{row['id']} stage {stage}", row["model"], arch, settings, grids, int(stage), peak, None)
+        for stage, peak in by_stage.items()
+    ]
 
 
 def measured_small(path: Path) -> list[Case]:

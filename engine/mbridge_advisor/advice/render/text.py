@@ -12,23 +12,12 @@ from rich.table import Table
 from rich.text import Text as Styled
 from rich.tree import Tree
 
-from ...knowledge.model import Value
 from ..explain import Explanation
 from ..results import Advice, Answer, Derived, Estimate, Grid, Memory, Report, Statement
+from .labels import SHORT, cell, grid_line, recompute_label, request_line
 from .words import size, word
 
 MARKS = {"error": ("✗", "bold red"), "override": ("↺", "yellow"), "warning": ("!", "yellow"), "advice": ("•", "cyan")}
-SHORT = (
-    ("TP", "tensor_model_parallel_size"),
-    ("PP", "pipeline_model_parallel_size"),
-    ("VPP", "virtual_pipeline_model_parallel_size"),
-    ("CP", "context_parallel_size"),
-    ("EP", "expert_model_parallel_size"),
-    ("ETP", "expert_tensor_parallel_size"),
-    ("DP", "data_parallel_size"),
-    ("EDP", "expert_data_parallel_size"),
-    ("MBS", "micro_batch_size"),
-)
 
 
 def print_advice(advice: Advice, console: Console, lang: str) -> None:
@@ -41,7 +30,7 @@ def print_advice(advice: Advice, console: Console, lang: str) -> None:
         console.print(Styled(word("no_fit", lang), style="bold red"))
         console.print(Padding(advice.miss.reason[lang], (0, 0, 0, 2)))
         if advice.miss.fields:
-            console.print(f"\n[bold]{word('closest', lang)}[/bold]  {_brief(advice.miss.fields)}", highlight=False)
+            console.print(f"\n[bold]{word('closest', lang)}[/bold]  {grid_line(advice.miss.fields)}", highlight=False)
             if advice.miss.memory is not None:
                 console.print(_memory(advice.miss.memory, lang))
         _list(word("would_fit", lang), [r[lang] for r in advice.miss.remedies], console)
@@ -111,23 +100,14 @@ def print_rows(rows: Iterable[Mapping[str, Any]], console: Console) -> None:
         number = all(isinstance(r[name], int | float) for r in rows)
         table.add_column(name, justify="right" if number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*("" if v is None else f"{v:,}" if isinstance(v, int | float) else escape(str(v)) for v in row.values()))
+        table.add_row(
+            *("" if v is None else f"{v:,}" if isinstance(v, int | float) else escape(str(v)) for v in row.values())
+        )
     console.print(table)
 
 
 def _head(key: str, answer: Answer, console: Console, lang: str) -> None:
-    r = answer.request
-    model = r.get("model")
-    parts = [model if isinstance(model, str) else "custom model" if model else ""]
-    cluster = r.get("cluster", {})
-    if cluster.get("gpus"):
-        parts.append(f"{cluster['gpus']:,} x {cluster.get('gpu', 'GPU')}")
-    training = r.get("training", {})
-    if training.get("seq_length"):
-        parts.append(f"{training['seq_length']:,} tokens")
-    if training.get("precision"):
-        parts.append(training["precision"])
-    console.print(f"[bold]{word(key, lang)}[/bold] {' · '.join(p for p in parts if p)}", highlight=False)
+    console.print(f"[bold]{word(key, lang)}[/bold] {escape(request_line(answer.request))}", highlight=False)
     console.print(f"[dim]{word('judged_at', lang, answer.bridge, answer.knowledge)}[/dim]\n", highlight=False)
 
 
@@ -147,10 +127,6 @@ def _list(title: str, lines: list[str], console: Console) -> None:
         console.print(Padding(f"• {escape(line)}", (0, 0, 0, 2)), highlight=False)
 
 
-def _cell(value: Value) -> str:
-    return "–" if value is None else str(value)
-
-
 def _grid_table(grids: Iterable[Grid], lang: str) -> Table:
     table = Table(title=None, box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     table.add_column("#", justify="right", style="dim")
@@ -168,20 +144,9 @@ def _grid_table(grids: Iterable[Grid], lang: str) -> Table:
         t = grid.throughput
         speed = f"{t.tokens_per_second_per_gpu:,.0f} ({t.low:,.0f}–{t.high:,.0f})" if t else "–"
         step = f"{t.step_seconds:.2f} {word('seconds', lang)}" if t else "–"
-        cells = [_cell(every.get(name)) for _, name in SHORT]
+        cells = [cell(every.get(name)) for _, name in SHORT]
         table.add_row(str(i), *cells, recompute_label(every), used, speed, step, style="bold" if i == 1 else None)
     return table
-
-
-def recompute_label(fields: Mapping[str, Value]) -> str:
-    """A short word for the recompute settings of a grid."""
-    granularity = fields.get("recompute_granularity")
-    if granularity is None:
-        return "–"
-    if granularity == "full":
-        return f"full/{fields.get('recompute_method')}/{fields.get('recompute_num_layers')}"
-    modules = fields.get("recompute_modules")
-    return "+".join(map(str, modules)) if isinstance(modules, tuple | list) else "selective"
 
 
 def _grid(grid: Grid, console: Console, lang: str, title: str) -> None:
@@ -235,7 +200,7 @@ def _statement(s: Statement, lang: str, full: bool = False) -> RenderableType:
     if full:
         parts.append(Padding(Styled(f"{word('because', lang)}: {s.because[lang]}", style="dim"), (0, 0, 0, 2)))
     if s.fix is not None and (full or s.severity in ("error", "warning")):
-        changes = ", ".join(f"{k}={_cell(v)}" for k, v in s.set.items())
+        changes = ", ".join(f"{k}={cell(v)}" for k, v in s.set.items())
         text = f"{word('fix', lang)}: {s.fix[lang]}" + (f"  ({changes})" if changes else "")
         parts.append(Padding(Styled(text), (0, 0, 0, 2)))
     if s.citations:
@@ -251,12 +216,28 @@ def _rejected(advice: Advice, console: Console, lang: str) -> None:
     labels = {"memory": word("by_memory", lang)}
     rows = sorted(advice.rejected.items(), key=lambda kv: -kv[1])
     text = ", ".join(f"{labels.get(rule, rule)} {count:,}" for rule, count in rows)
-    console.print(Padding(f"{word('candidates', lang, f'{advice.candidates:,}')} {text}", (0, 0, 0, 2)), highlight=False)
+    console.print(
+        Padding(f"{word('candidates', lang, f'{advice.candidates:,}')} {text}", (0, 0, 0, 2)), highlight=False
+    )
 
 
 def _recipes(rows: Iterable[Mapping[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
-    columns = ("tag", "recipe", "hardware", "num_gpus", "tp", "pp", "vpp", "cp", "ep", "etp", "mbs", "gbs", "seq_length")
+    columns = (
+        "tag",
+        "recipe",
+        "hardware",
+        "num_gpus",
+        "tp",
+        "pp",
+        "vpp",
+        "cp",
+        "ep",
+        "etp",
+        "mbs",
+        "gbs",
+        "seq_length",
+    )
     for name in columns:
         table.add_column(name, overflow="fold")
     for row in rows:
@@ -267,6 +248,6 @@ def _recipes(rows: Iterable[Mapping[str, Any]]) -> Table:
 def _derived(quantities: Iterable[Derived]) -> Tree:
     tree = Tree("", hide_root=True, guide_style="dim")
     for d in quantities:
-        inputs = ", ".join(f"{k}={_cell(v)}" for k, v in d.inputs.items())
-        tree.add(Styled.assemble(f"{d.field} = {_cell(d.value)}", (f"   from {inputs}" if inputs else "", "dim")))
+        inputs = ", ".join(f"{k}={cell(v)}" for k, v in d.inputs.items())
+        tree.add(Styled.assemble(f"{d.field} = {cell(d.value)}", (f"   from {inputs}" if inputs else "", "dim")))
     return tree

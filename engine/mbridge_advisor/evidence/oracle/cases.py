@@ -35,7 +35,8 @@ def generate(rng: random.Random) -> Case:
     """One random case; about half of them break something."""
     while True:
         case = _sound(rng)
-        for feature in rng.sample(FEATURES, rng.choice((0, 0, 1, 1, 2, 3))):
+        features = FEATURES + MOE_FEATURES if "num_moe_experts" in case else FEATURES
+        for feature in rng.sample(features, rng.choice((0, 0, 1, 1, 2, 3))):
             feature(rng, case)
         for _ in range(rng.choice((0, 0, 0, 1, 1, 2, 3))):
             push(rng, case)
@@ -278,14 +279,15 @@ def _checkpoint(rng: random.Random, case: Case) -> None:
 
 FEATURES: tuple[Callable[[random.Random, Case], None], ...] = (
     *(_uneven, _account, _layout, _mtp, _recompute, _context, _optimizer, _precision_aware, _fsdp, _precision),
-    *(_finetune, _overlap, _group, _dispatcher, _capacity, _routing, _frequency, _offload, _graphs, _vocabulary),
-    *(_bias, _determinism, _checkpoint, _uneven, _account, _layout, _context),
+    *(_finetune, _overlap, _group, _offload, _graphs, _vocabulary, _bias, _determinism, _checkpoint),
+    *(_uneven, _account, _layout, _context),
 )
+MOE_FEATURES = (_dispatcher, _capacity, _routing, _frequency, _overlap, _dispatcher)
 
 # Sizes that constraints relate to one another: where to push.
 SIZES = (
     *("world_size", "world_size", "tp", "pp", "vpp", "cp", "ep", "etp", "num_layers", "num_layers", "seq_length"),
-    *("gbs", "gbs", "mbs", "num_moe_experts", "moe_router_topk", "num_attention_heads", "num_query_groups"),
+    *("gbs", "gbs", "mbs", "num_moe_experts", "num_attention_heads", "num_query_groups"),
     *("ffn_hidden_size", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size", "mtp_num_layers"),
 )
 SWITCHES = ("sequence_parallel", "account_for_loss_in_pipeline_split", "calculate_per_token_loss")
@@ -298,9 +300,7 @@ def push(rng: random.Random, case: Case) -> None:
         case[name] = not case.get(name, False)
         return
     name = rng.choice(SIZES)
-    value = case.get(name)
-    if value is None:
-        value = 1
+    value = case.get(name) or 1
     moved = rng.choice((value - 1, value + 1, value + 1, value // 2, value * 2, rng.choice((1, 2, 3, 4, 5, 6, 8))))
     if moved < 1:
         return
@@ -334,20 +334,14 @@ def shrink(case: Case, same: Callable[[Case], bool], budget: int = 250) -> Case:
     while changed and budget > 0:
         changed = False
         for name in sorted(case, key=lambda n: (n in SMALLEST, n)):
-            value = case[name]
-            if name not in SMALLEST:
-                rest = {k: v for k, v in case.items() if k != name}
-                if better(rest):
-                    changed = True
-                    continue
-            elif value != SMALLEST[name] and better({**case, name: SMALLEST[name]}):
-                changed = True
-                continue
-            if isinstance(value, int) and not isinstance(value, bool) and value > 1:
-                floor = SMALLEST.get(name, 1)
-                for smaller in (1, 2, 3, 4, value // 2, value - 1):
-                    simpler = smaller < value and (name not in SMALLEST or value > floor or smaller >= 1)
-                    if simpler and better({**case, name: smaller}):
-                        changed = name not in SMALLEST or smaller != value
-                        break
+            value, floor = case[name], SMALLEST.get(name)
+            simpler: list[Case] = []
+            if floor is None:
+                simpler.append({k: v for k, v in case.items() if k != name})
+            elif value != floor:
+                simpler.append({**case, name: floor})
+            if isinstance(value, int) and not isinstance(value, bool):
+                sizes = (1, 2, 3, 4, value // 2, value - 1)
+                simpler += [{**case, name: n} for n in sizes if 1 <= n < value and (floor is None or value > floor)]
+            changed = any(better(candidate) for candidate in simpler) or changed
     return case

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -27,8 +28,9 @@ from ...errors import AdvisorError, RequestError
 from ...inference import Program, infer
 from ...intake.facts import build_facts
 from ...intake.request import parse_request
+from ...knowledge import load
 from ...knowledge.model import Knowledge, Revision, Value
-from .cases import Case, generate, shrink
+from .cases import SMALLEST, Case, generate, shrink
 from .runner import Oracle, Sources, Verdict
 
 # What the oracle reports of an accepted configuration -> our name for it.
@@ -40,6 +42,8 @@ COMPARED = {
     "num_microbatches": "num_microbatches",
     "padded_vocab_size": "padded_vocab_size",
 }
+# Names that the worker puts in place itself: what it builds a configuration from, and what stands in two sections.
+BARE = frozenset(SMALLEST) | {"use_distributed_optimizer", "use_megatron_fsdp"}
 Kind = Literal["missing", "wrong", "value"]
 
 
@@ -98,9 +102,7 @@ class Ours:
         term = self.knowledge.terms[name]
         if term.section == "environment":
             return term.field
-        if name in ("world_size", "num_layers", "hidden_size", "num_attention_heads", "vocab_size", "seq_length"):
-            return name
-        return name if name in ("gbs", "mbs") else term.path or name
+        return name if name in BARE else term.path or name
 
 
 def _plain(name: str, value: Value) -> Any:
@@ -182,8 +184,8 @@ def _place(verdict: Verdict) -> str:
     """File and symbol without the line, and the message without numbers: equal for equal causes."""
     path, _, rest = verdict.where.partition(":")
     symbol = rest.partition(" ")[2]
-    words = "".join("#" if c.isdigit() else c for c in verdict.message)
-    return f"{path} {symbol} | {words[:90]}"
+    words = re.sub(r"[\d.]+(, [\d.]+)*", "#", verdict.message)
+    return f"{path} {symbol} | {words[:70]}"
 
 
 def fuzz(
@@ -302,9 +304,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _main(options: argparse.Namespace) -> int:
-    from ...knowledge import load_knowledge
-
-    knowledge = load_knowledge()
+    knowledge = load()
     if options.revision not in knowledge.revisions:
         known = ", ".join(knowledge.revisions)
         raise RequestError("revision", options.revision, "is not a known release", f"One of: {known}.")

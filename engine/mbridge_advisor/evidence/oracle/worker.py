@@ -430,8 +430,9 @@ class Oracle:
             path = own[-1].filename[len(root) :].replace(os.sep, "/")
             where = f"{path}:{own[-1].lineno} {_symbol(own[-1].filename, own[-1].lineno or 0)}"
         message = " ".join(f"{type(error).__name__}: {error}".split())[:600]
-        # Arithmetic in the sources can't fail for want of a stand-in.
-        crashed = bool(own) and (stage in EARLY or (own[-1] == frames[-1] and isinstance(error, ArithmeticError)))
+        # Arithmetic in the sources can't fail for want of a stand-in, and a meta tensor's shape is the real one.
+        arithmetic = isinstance(error, ArithmeticError) or str(error).startswith("shape '[")
+        crashed = bool(own) and (stage in EARLY or arithmetic)
         verdict = "reject" if explicit or (crashed and not isinstance(error, ImportError)) else "unsupported"
         trace = [f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in own[-4:]]
         return {
@@ -498,6 +499,7 @@ class Oracle:
         if task == "lora":
             lora = importlib.import_module("megatron.bridge.peft.lora").LoRA
             cfg.peft = lora(**({"dim": flat.pop("lora_rank")} if flat.get("lora_rank") else {}))
+            os.makedirs("checkpoint", exist_ok=True)  # in the runner's temporary folder; Bridge looks whether it exists
             cfg.checkpoint.pretrained_checkpoint = "checkpoint"
         flat.pop("lora_rank", None)
         for name, value in defaults.items():
@@ -648,18 +650,20 @@ class Oracle:
             )
 
     def _layers(self, config: Any) -> None:
-        """Build one dense layer and, for a mixture of experts, one MoE layer, on the meta device."""
-        if config.num_moe_experts:
-            self.specs.get_gpt_decoder_layer_specs(  # which layers are MoE
-                config,
-                use_transformer_engine=False,
-                **_known(self.specs.get_gpt_decoder_layer_specs, normalization=None),
-            )
+        """Build one layer of each kind that the model has, dense and MoE, on the meta device."""
         self.moe_layer = None
+        kinds = [None]
+        if config.num_moe_experts:
+            known = _known(self.specs.get_gpt_decoder_layer_specs, normalization=None)
+            self.specs.get_gpt_decoder_layer_specs(config, use_transformer_engine=False, **known)  # checks the pattern
+            every = config.moe_layer_freq
+            dense = 0 in every if isinstance(every, list) else every > 1 and config.num_layers > 1
+            kinds = [None, config.num_moe_experts] if dense else [config.num_moe_experts]
         with self.torch.device("meta"):
-            self._layer(config, None)
-            if config.num_moe_experts:
-                self.moe_layer = self._layer(config, config.num_moe_experts).mlp
+            for experts in kinds:
+                layer = self._layer(config, experts)
+                if experts:
+                    self.moe_layer = layer.mlp
 
     def _layer(self, config: Any, experts: int | None) -> Any:
         view = types.SimpleNamespace(
@@ -764,9 +768,14 @@ def _dataset(kit: Any, seq_length: int) -> Any:
     return kind(**_known(kind.__init__, **values))
 
 
+# What the model is built with; "model." before them means the same.
+BUILT_WITH = ("num_layers", "hidden_size", "num_attention_heads", "vocab_size", "multi_latent_attention")
+
+
 def _plain_name(name: str) -> str:
-    """A short name or a path into the model's section as the field's name."""
-    return SHORT.get(name, name.removeprefix("model."))
+    """A short name as the field's name; a dotted path stays, but for what the model is built with."""
+    bare = name.removeprefix("model.")
+    return bare if bare in BUILT_WITH else SHORT.get(name, name)
 
 
 def _known(function: Any, **values: Any) -> dict[str, Any]:

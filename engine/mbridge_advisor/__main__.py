@@ -1,0 +1,5 @@
+"""``python -m mbridge_advisor``."""
+
+from .cli import main
+
+main()

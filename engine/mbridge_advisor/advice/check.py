@@ -1,0 +1,69 @@
+"""``check``: is this configuration legal at this release, and is it wise?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..inference import infer
+from ..intake.facts import build_facts
+from ..intake.request import Request
+from ..knowledge.model import Knowledge, Text
+from .common import as_request, package_version
+from .programs import program_for
+from .results import Report, Statement, Verdict
+from .statements import derived, not_judged, statements
+
+SIZES = (
+    "dp",
+    "edp",
+    "etp_effective",
+    "sp_effective",
+    "dense_ranks",
+    "expert_ranks",
+    "min_gpus",
+    "full_product",
+    "num_microbatches",
+    "layers_per_stage",
+    "layers_per_virtual_stage",
+    "experts_per_rank",
+)
+
+
+def check(request: Mapping[str, Any] | Request, *, knowledge: Knowledge | None = None) -> Report:
+    """Judge one configuration by every rule of its release.
+
+    Grid fields that aren't given have Bridge's defaults. What the request doesn't tell (the model, the number of GPUs)
+    stays unknown: rules that need it are listed as not judged.
+
+    Args:
+        request: as schemas/request.schema.json describes, or a checked one.
+        knowledge: another knowledge base than the packaged one.
+
+    Raises:
+        RequestError: the request can't be understood.
+    """
+    checked, base = as_request(request, knowledge)
+    facts = build_facts(checked, base)
+    program = program_for(base, checked.revision)
+    inference = infer(program, facts.values)
+    findings = statements(inference, program, base, kinds=("constraint", "pitfall"))
+    return Report(
+        request=checked.to_dict(base),
+        bridge=checked.revision.tag,
+        knowledge=base.version,
+        package=package_version(),
+        notes=tuple(Text(n, n) for n in checked.notes),
+        verdict=verdict_of(findings),
+        findings=findings,
+        not_judged=not_judged(inference, program, kinds=("constraint", "pitfall")),
+        quantities=derived(inference, base, SIZES),
+    )
+
+
+def verdict_of(findings: tuple[Statement, ...]) -> Verdict:
+    """``error`` where the code would refuse, ``warning`` where it would not run as wished or not well, else ``ok``."""
+    severities = {f.severity for f in findings}
+    if "error" in severities:
+        return "error"
+    return "warning" if severities & {"override", "warning"} else "ok"
