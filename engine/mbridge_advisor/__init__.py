@@ -11,12 +11,17 @@ A request is a mapping as schemas/request.schema.json describes. Results are typ
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .errors import AdvisorError, KnowledgeError, RequestError
 
 if TYPE_CHECKING:
-    from .advice import Advice, Estimate, Explanation, Report, advise, check, estimate, explain
+    from .advice.advise import advise
+    from .advice.check import check
+    from .advice.estimate import estimate
+    from .advice.explain import Explanation, explain
+    from .advice.results import Advice, Estimate, Report
 
 __all__ = [
     "Advice",
@@ -33,9 +38,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from . import advice
+_MODULES = {
+    "advise": "advise",
+    "check": "check",
+    "estimate": "estimate",
+    "explain": "explain",
+    "Explanation": "explain",
+    "Advice": "results",
+    "Estimate": "results",
+    "Report": "results",
+}
 
-        return getattr(advice, name)
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.advice.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,7 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
-from mbridge_advisor.evidence.oracle.cases import MAX_WORLD, SMALLEST, Case, generate, shrink
+from mbridge_advisor.evidence.oracle.cases import MAX_WORLD, SIZES, SMALLEST, Case, generate, shrink
 
 
 def sample(seed: int, count: int) -> list[Case]:
@@ -23,8 +23,7 @@ def test_every_case_is_complete_and_small(seed: int) -> None:
     case = generate(random.Random(seed))
     assert SMALLEST.keys() <= case.keys()
     assert 1 <= case["world_size"] <= MAX_WORLD
-    sizes = [v for v in case.values() if isinstance(v, int) and not isinstance(v, bool)]
-    assert min(sizes) >= 0
+    assert all(case[name] >= 1 for name in SIZES if name in case)
     if "num_moe_experts" in case:
         assert case["moe_router_topk"] >= 1
     assert case["hidden_size"] == 64 * case["num_attention_heads"]

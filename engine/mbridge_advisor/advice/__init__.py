@@ -1,9 +1,5 @@
-"""Answers: what the commands, the Python API and later services give."""
+"""Answers: what the commands, the Python API and later services give.
 
-from .advise import advise
-from .check import check
-from .estimate import estimate
-from .explain import Explanation, explain
-from .results import Advice, Estimate, Grid, Report, Statement
-
-__all__ = ["Advice", "Estimate", "Explanation", "Grid", "Report", "Statement", "advise", "check", "estimate", "explain"]
+The modules ``advise``, ``check``, ``estimate`` and ``explain`` each hold the function of that name; the package itself
+imports none of them, so that each command loads only what it needs.
+"""

@@ -12,17 +12,8 @@ from ..intake.request import Request
 from ..knowledge.model import Knowledge, Text, Value
 from ..search.run import Found, search
 from ..search.space import OPEN
-from .common import (
-    as_request,
-    assumptions,
-    memory_of,
-    need,
-    overrides,
-    package_version,
-    pinned_names,
-    settings_of,
-    throughput_of,
-)
+from .common import as_request, package_version
+from .figures import assumptions, memory_of, need, overrides, pinned_names, settings_of, throughput_of
 from .estimate import grid_fields, sizes
 from .programs import program_for
 from .recipes import nearest_recipes
@@ -57,6 +48,7 @@ def advise(
     program = program_for(base, checked.revision)
     pinned = pinned_names(checked)
     open_names = [name for name in OPEN if name not in pinned]
+    open_fields = {base.terms[name].field for name in open_names}
     facts = build_facts(checked, base, open_names=open_names, assumed=assumed)
     inference = infer(program, facts.values)
     found = _search(checked, base, program, inference, facts.values, pinned, top, progress)
@@ -89,7 +81,7 @@ def advise(
         candidates=found.candidates,
         nearest_recipes=nearest_recipes(checked, base),
         not_judged=tuple(
-            n for n in not_judged(inference, program, kinds=("sizing",)) if not set(n.missing) & set(open_names)
+            n for n in not_judged(inference, program, base, kinds=("sizing",)) if not set(n.missing) & open_fields
         ),
         derived=derived(inference, base),
         miss=miss,
@@ -119,7 +111,6 @@ def _search(
         settled,
         pinned,
         bounds_of(inference, base, pinned),
-        base.terms["recompute_modules"].values,
         base.calibration_values,
         top,
         progress,

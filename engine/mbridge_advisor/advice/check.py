@@ -56,7 +56,7 @@ def check(request: Mapping[str, Any] | Request, *, knowledge: Knowledge | None =
         notes=tuple(Text(n, n) for n in checked.notes),
         verdict=verdict_of(findings),
         findings=findings,
-        not_judged=not_judged(inference, program, kinds=("constraint", "pitfall")),
+        not_judged=not_judged(inference, program, base, kinds=("constraint", "pitfall")),
         quantities=derived(inference, base, SIZES),
     )
 

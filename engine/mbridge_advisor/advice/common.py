@@ -1,25 +1,13 @@
-"""What advise, check and estimate share: loading, assumptions, one grid as an answer."""
+"""What all answers share: the request, the knowledge base, the version."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from ..errors import RequestError
 from ..intake.request import Request, parse_request
 from ..knowledge import Knowledge, load
-from ..knowledge.model import Text, Value
-from ..memory import MOMENTS, MemoryEstimate, Settings
-from ..search.space import OPEN
-from ..timing import TimeEstimate
-from .results import Memory, Throughput
-
-ASSUMED_SEQUENCE = 4096  # tokens
-ASSUMED_BATCH_TOKENS = (
-    4 * 2**20
-)  # tokens of a global batch where none is given; the order of published pretraining runs
 
 
 def package_version() -> str:
@@ -34,105 +22,3 @@ def as_request(request: Mapping[str, Any] | Request, knowledge: Knowledge | None
     """A mapping or an already checked request, with the knowledge base."""
     base = knowledge or load()
     return (request if isinstance(request, Request) else parse_request(request, base)), base
-
-
-def need(request: Request, *, gpu: bool, world: bool) -> None:
-    """Refuse a request that lacks what an estimate can't do without.
-
-    Raises:
-        RequestError: names the missing part.
-    """
-    if request.architecture is None:
-        raise RequestError("model", None, "is needed", "Name a model, a Hugging Face config.json or dimensions.")
-    if gpu and request.gpu is None:
-        raise RequestError("cluster.gpu", None, "is needed", "Name a GPU, e.g. H100.")
-    if world and request.values.get("world_size") is None:
-        raise RequestError("cluster.gpus", None, "is needed", "Say how many GPUs there are.")
-
-
-def assumptions(request: Request) -> tuple[dict[str, tuple[Value, str]], list[Text]]:
-    """Values for what neither the request nor Bridge's defaults give, and the notes that say so.
-
-    Settings that are not asked for are those that the vendor's recipes train with (see :class:`Settings`).
-    """
-    out: dict[str, tuple[Value, str]] = {}
-    notes: list[Text] = []
-    values = request.values
-    seq = values.get("seq_length")
-    if seq is None:
-        seq = ASSUMED_SEQUENCE
-        out["seq_length"] = (seq, "assumed")
-        notes.append(Text(f"Sequence length not given: {seq} assumed.", f"未给出序列长度，按 {seq} 计算。"))
-    if values.get("gbs") is None:
-        batch = assumed_batch(int(str(seq)), int(str(values.get("world_size", 1))))
-        out["gbs"] = (batch, "assumed")
-        notes.append(
-            Text(
-                f"Global batch size not given: {batch} sequences (about 4M tokens) assumed.",
-                f"未给出全局批大小，按 {batch} 条序列（约 4M token）计算。",
-            )
-        )
-    for name, value in vars(Settings()).items():
-        if name not in ("seq_length", "global_batch_size") and value is not None:
-            out[name] = (value, "as the vendor's recipes set it")
-    return out, notes
-
-
-def assumed_batch(seq_length: int, world_size: int) -> int:
-    """A global batch of about 4M tokens that odd world sizes divide, in sequences."""
-    target = max(1.0, ASSUMED_BATCH_TOKENS / seq_length)
-    odd = world_size // (world_size & -world_size)
-    return odd << max(0, round(math.log2(target / odd)))
-
-
-def settings_of(request: Request, facts: Mapping[str, Value], knowledge: Knowledge) -> Settings:
-    """What the memory and time models need beside the grid: asked for, else as the vendor's recipes have it."""
-    asked = {knowledge.terms[name].field: value for name, value in request.values.items()}
-    asked["seq_length"], asked["global_batch_size"] = facts["seq_length"], facts["gbs"]
-    return Settings.of({k: v for k, v in asked.items() if v is not None})
-
-
-def pinned_names(request: Request) -> dict[str, Value]:
-    """The open names that the request fixes."""
-    return {name: request.values[name] for name in OPEN if name in request.values}
-
-
-def memory_of(estimate: MemoryEstimate, row: int, capacity: int | None) -> Memory:
-    """One row of an estimate; what lies outside the allocator is a component of its own."""
-    components = {name: round(float(c[row])) for name, c in estimate.components.items()}
-    components = {name: value for name, value in components.items() if value > 0}
-    components["outside_allocator"] = round(float(estimate.outside_allocator[row]))
-    components["fragmentation"] = round(float(estimate.reserved[row] - estimate.total[row]))
-    total = sum(components.values())
-    return Memory(components, total, capacity, int(estimate.stage[row]), MOMENTS[int(estimate.moment[row])])
-
-
-def throughput_of(estimate: TimeEstimate, row: int) -> Throughput:
-    """One row of an estimate."""
-    return Throughput(
-        float(estimate.tokens_per_second_per_gpu[row]),
-        float(estimate.low[row]),
-        float(estimate.high[row]),
-        float(estimate.step_seconds[row]),
-        float(estimate.model_tflops_per_gpu[row]),
-        {name: float(c[row]) for name, c in estimate.components.items() if c[row] > 0},
-    )
-
-
-def overrides(fields: Mapping[str, Value], knowledge: Knowledge) -> tuple[str, ...]:
-    """``path=value`` pairs as ``run_recipe.py`` takes them, for the fields that Bridge has a path for."""
-    out = []
-    for name, value in fields.items():
-        path = knowledge.by_field[name].path
-        if path is None:
-            continue
-        if value is None:
-            text = "null"
-        elif isinstance(value, tuple):
-            text = "[" + ",".join(map(str, value)) + "]"
-        elif isinstance(value, str) and any(c in value for c in "|*(),"):
-            text = f'"{value}"'
-        else:
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-        out.append(f"{path}={text}")
-    return tuple(out)

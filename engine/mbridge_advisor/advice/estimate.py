@@ -15,7 +15,8 @@ from ..memory import estimate as estimate_memory
 from ..memory.parameters import active_parameters, expert_parameters, total_parameters
 from ..timing import estimate as estimate_time
 from .check import verdict_of
-from .common import as_request, assumptions, memory_of, need, overrides, package_version, settings_of, throughput_of
+from .common import as_request, package_version
+from .figures import assumptions, memory_of, need, overrides, settings_of, throughput_of
 from .programs import program_for
 from .results import Estimate, Grid
 from .statements import statements

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ..intake.recipe import precision_of
 from ..intake.request import Request
 from ..knowledge import Knowledge, load_recipes
 
@@ -28,7 +29,7 @@ def nearest_recipes(request: Request, knowledge: Knowledge, top: int = 3) -> tup
         out: float = 0.0 if row["tag"] == request.revision.tag else 2.0
         out += 3.0 * (row["task"] != values.get("task", "pretrain"))
         out += 1.0 if row.get("hardware") is None else 2.0 * (row["hardware"] != gpu)
-        out += 0.5 * (_precision(row) != values.get("precision", "bf16"))
+        out += 0.5 * (precision_of(row) != values.get("precision", "bf16"))
         for name, key in (("world_size", "num_gpus"), ("seq_length", "seq_length")):
             asked, has = values.get(name), row.get(key)
             if isinstance(asked, int) and asked > 0:
@@ -44,7 +45,3 @@ def nearest_recipes(request: Request, knowledge: Knowledge, top: int = 3) -> tup
     ranked = sorted(best.values(), key=lambda pair: (pair[0], pair[1]["id"]))
     return tuple({**dict.fromkeys(SHOWN), **row} for _, row in ranked[:top])
 
-
-def _precision(row: Mapping[str, Any]) -> str:
-    name = str(row.get("precision_name") or row.get("precision") or "")
-    return name.removesuffix("_mixed").replace("-", "_")

@@ -12,6 +12,9 @@ from ..knowledge.model import Fix, Knowledge, Rule, Term, Text, Value
 from .render.words import size
 from .results import Derived, NotJudged, Statement
 
+COUNTED = frozenset(
+    {"total_params", "active_params", "expert_params", "dense_params", "num_moe_layers", "num_dense_layers"}
+)  # counted from the architecture by code
 SEVERITIES = ("error", "override", "warning", "advice")
 
 
@@ -101,13 +104,36 @@ def fix_values(fix: Fix, facts: Mapping[str, Value], knowledge: Knowledge) -> di
     return out
 
 
-def not_judged(inference: Inference, program: Program, kinds: Iterable[str] | None = None) -> tuple[NotJudged, ...]:
-    """Rules that lacked a name."""
+def not_judged(
+    inference: Inference, program: Program, knowledge: Knowledge, kinds: Iterable[str] | None = None
+) -> tuple[NotJudged, ...]:
+    """Rules that lacked a name, each with what to give so that it can be judged.
+
+    A derived name is traced to what it needs; the dimensions of a model are one thing to give, ``model``, and what a
+    system's facts tell is ``gpu``.
+    """
+    known = inference.facts
+
+    def ask(name: str, seen: frozenset[str]) -> set[str]:
+        term = knowledge.terms[name]
+        if name in seen:
+            return set()
+        if term.section == "model" or name in COUNTED:
+            return {"model"}
+        if term.section == "cluster" and term.name != "world_size":
+            return {"gpu"}
+        steps = program.derivers(name)
+        if not steps:
+            return {term.field}
+        return set().union(*(ask(n, seen | {name}) for step in steps for n in step.inputs if n not in known))
+
     out = []
     for rule_id, missing in inference.not_judged:
         rule = program.rules[rule_id].rule
         if rule is not None and (kinds is None or rule.kind in kinds):
-            out.append(NotJudged(rule_id, tuple(sorted(missing))))
+            needs = set().union(*(ask(name, frozenset()) for name in missing))
+            if needs:
+                out.append(NotJudged(rule_id, tuple(sorted(needs))))
     return tuple(out)
 
 

@@ -229,7 +229,7 @@ def advise(output: str, lang: str, top: int, **options: Any) -> int:
 
     Example: mbridge-advisor advise --model deepseek-v3 --gpu H100 --gpus 256 --seq-length 4096
     """
-    from ..advice import advise as run
+    from ..advice.advise import advise as run
 
     with _progress(output) as progress:
         result = run(_request(options), top=top, progress=progress)
@@ -248,7 +248,7 @@ def check(output: str, lang: str, file: Path | None, **options: Any) -> int:
 
     Example: mbridge-advisor check --set tp=2 --set pp=2 --set ep=8 --set etp=1 --gpus 16
     """
-    from ..advice import check as run
+    from ..advice.check import check as run
     from ..intake.config_file import read_config
 
     start = read_config(file) if file is not None else None
@@ -270,7 +270,7 @@ def estimate(output: str, lang: str, file: Path | None, **options: Any) -> int:
 
     Example: mbridge-advisor estimate --model llama3-70b --gpu H100 --gpus 64 --set tp=4 --set pp=4 --set vpp=5
     """
-    from ..advice import estimate as run
+    from ..advice.estimate import estimate as run
     from ..intake.config_file import read_config
 
     result = run(_request(options, read_config(file) if file is not None else None))
@@ -289,7 +289,7 @@ def explain(output: str, lang: str, name: str, bridge: str | None) -> None:
 
     Example: mbridge-advisor explain MB-WORLD-002
     """
-    from ..advice import explain as run
+    from ..advice.explain import explain as run
 
     _emit(run(name, bridge=bridge), output, lang, "explanation")
 

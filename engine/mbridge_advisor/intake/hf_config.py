@@ -55,7 +55,7 @@ FAMILIES: Mapping[str, Family] = {
     "gpt_oss": Family(
         {"add_bias_linear": True, "add_qkv_bias": True, "softmax_offset": True, "moe_router_bias": True}, moe="all"
     ),
-    "olmoe": Family({"qk_layernorm": True}, moe="all"),
+    "olmoe": Family({"qk_layernorm": True, "qk_layernorm_all_heads": True}, moe="all"),
     "gemma2": Family({"post_block_norms": True}, tied=True),
     "gemma3_text": Family({"post_block_norms": True, "qk_layernorm": True}, tied=True),
     "nemotron": Family({"gated_linear_unit": False, "normalization": "LayerNorm"}),

@@ -346,7 +346,7 @@ def check_value(term: Term, value: Any, path: str) -> Value:
     if term.min is not None and value < term.min:
         raise RequestError(path, value, f"is below {term.min:g}", f"{term.field} is {_expected(term)}.")
     if term.max is not None and value > term.max:
-        raise RequestError(path, value, f"is above {term.max:g}", f"{term.field} is {_expected(term)}.")
+        raise RequestError(path, value, f"is above {term.max:.0f}", f"{term.field} is {_expected(term)}.")
     return float(value) if term.type == "float" else value
 
 

@@ -78,7 +78,7 @@ def model(data: Data) -> Model:
     return Model(
         **{
             **data,
-            "architecture": Architecture(**{field: _value(v) for field, v in data["architecture"].items()}),
+            "architecture": architecture(data["architecture"]),
             "active_parameters": data.get("active_parameters"),
             "aliases": tuple(data.get("aliases", ())),
             "recipe_keys": tuple(data.get("recipe_keys", ())),
@@ -87,6 +87,11 @@ def model(data: Data) -> Model:
             "note": _optional_text(data, "note"),
         }
     )
+
+
+def architecture(data: Data) -> Architecture:
+    fields: dict[str, Any] = {name: _value(value) for name, value in data.items()}
+    return Architecture(**fields)
 
 
 def quantity(data: Data) -> Quantity:

@@ -93,11 +93,10 @@ class _Checks:
                     yield Place(document, (), self.problems), document.data
                 continue
             content = document.data.get(key) if isinstance(document.data, dict) else None
-            steps: Iterable[Any] = content if isinstance(content, dict) else range(len(content or ()))
-            if not isinstance(content, dict | list):
+            if not isinstance(content, dict if kind == "vocabulary" else list):
                 continue
-            for step in steps:
-                if not any(path[:2] in ((key,), (key, step)) and (len(path) > 1 or content == []) for path in wrong):
+            for step in content if isinstance(content, dict) else range(len(content)):
+                if not any(path[:2] == (key, step) for path in wrong):
                     yield Place(document, (key, step), self.problems), content[step]
 
     def texts(self, place: Place, data: Any) -> None:
@@ -134,22 +133,17 @@ class _Checks:
         seen: dict[str, str] = {}
         for place, data in self.entries("vocabulary", "terms"):
             name = str(place.path[-1])
-            try:
-                term = build.term(name, data)
-            except (TypeError, KeyError, ValueError) as error:
-                place.at("default").wrong(f"can't be understood ({error})")
-                continue
-            self.terms[name] = term
+            term = self.terms[name] = build.term(name, data)
             for spelling in dict.fromkeys((name, term.field, *term.aliases)):
                 if seen.setdefault(spelling, name) != name:
                     place.wrong(f"{spelling!r} means {seen[spelling]} already", "a spelling of its own")
-            self.term(place, term)
+            self.term(place, term, data.get("default"))
         for place, data in self.entries("vocabulary", "terms"):
             bounds = data.get("bounds")
             if bounds and bounds["name"] not in self.terms:
                 place.at("bounds", "name").wrong(*self._unknown(bounds["name"]))
 
-    def term(self, place: Place, term: Term) -> None:
+    def term(self, place: Place, term: Term, default: Any) -> None:
         try:
             parse_unit(term.unit)
         except ValueError as error:
@@ -167,10 +161,13 @@ class _Checks:
             place.at("bounds").wrong("only a derived name can bound another", "section: derived")
         if term.section == "derived" and term.default is not None:
             place.at("default").wrong("a derived name has no default", "no default")
-        for spec, value in term.default.cases if term.default else ():
-            self.specifier(place.at("default"), spec)
+        for n, (spec, value) in enumerate(term.default.cases if term.default else ()):
+            here = place.at("default")
+            if isinstance(default, list) and default and isinstance(default[0], dict):
+                here = place.at("default", n, "value")
+                self.specifier(place.at("default", n, "bridge"), spec)
             if reason := misfit(term, value):
-                place.at("default").wrong(reason, "a default that fits type, range and values")
+                here.wrong(reason, "a default that fits type, range and values")
 
     def releases(self) -> None:
         seen: dict[str, str] = {}

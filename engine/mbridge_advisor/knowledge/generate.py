@@ -67,7 +67,7 @@ def request_schema(terms: Mapping[str, Term]) -> dict[str, Any]:
         "$defs": {
             "architecture": {
                 "type": "object",
-                "description": "Dimensions with Megatron Core's field names; with a catalogue name, what differs from it.",
+                "description": "Dimensions with Megatron Core's field names; beside a catalogue name, what differs.",
                 "properties": {"name": {"type": "string", "minLength": 1, "description": "Name."}, **dimensions},
                 "additionalProperties": False,
             }

@@ -7,15 +7,16 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import KnowledgeError, Problem
 from . import build, snapshot
 from .locate import find_root
 from .model import Knowledge
 from .sources import LAZY, Files, Plain
-from .yaml_reader import Document
-from .yaml_reader import read as read_yaml
+
+if TYPE_CHECKING:
+    from .yaml_reader import Document
 
 Row = Mapping[str, Any]
 
@@ -50,10 +51,12 @@ def load_throughput(knowledge: Knowledge) -> tuple[Row, ...]:
 
 @lru_cache(maxsize=64)
 def _rows(root: Path, name: str) -> tuple[Row, ...]:
+    from .yaml_reader import read
+
     path = root / "knowledge" / name
     if not path.is_file():
         return ()
-    document = read_yaml(path, f"knowledge/{name}")
+    document = read(path, f"knowledge/{name}")
     rows = document.data.get("rows") if isinstance(document.data, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise KnowledgeError([document.problem(("rows",), "aren't a list of mappings", "rows")])

@@ -48,7 +48,7 @@ def validate(document: Document, schema: str) -> list[Problem]:
 def near_miss(word: str, known: Iterable[str]) -> str:
     """``did you mean 'x'?`` for a near one, else the known ones where they are few."""
     pool = list(known)
-    near = difflib.get_close_matches(word, pool, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word, pool, n=1, cutoff=0.5 if len(word) <= 3 else 0.6)
     if near:
         return f"did you mean {near[0]!r}?"
     return f"one of {', '.join(pool)}" if len(pool) <= 30 else ""
@@ -76,7 +76,9 @@ def _explain(error: Any) -> Iterator[Mistake]:
         known = schema.get("properties", {})
         for key in value:
             if key not in known:
-                yield (*path, key), f"the key {key!r} is unknown", near_miss(key, known)
+                comma = " " in key and value[key] is None  # {en: one, two} is {en: one, "two": null}
+                hint = "quotes around a text that holds a comma" if comma else near_miss(key, known)
+                yield (*path, key), f"the key {key!r} is unknown", hint
     elif kind == "required":
         for key in limit:
             if key not in value:

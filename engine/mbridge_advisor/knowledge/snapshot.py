@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 
 from .sources import Plain
@@ -34,6 +33,8 @@ def write(path: Path, digest: str, content: Plain) -> None:
     Raises:
         OSError: the folder can't be written.
     """
+    import tempfile  # pulls in much, and is needed once
+
     body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
     head = json.dumps({"format": FORMAT, "digest": digest, "sum": hashlib.sha256(body).hexdigest()}).encode()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,10 +6,12 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import KnowledgeError, Problem
-from .yaml_reader import Document, parse
+
+if TYPE_CHECKING:
+    from .yaml_reader import Document
 
 EAGER: Mapping[str, str] = {
     "knowledge": "knowledge.yaml",
@@ -75,7 +77,10 @@ class Files:
 
     def documents(self) -> tuple[list[tuple[str, Document]], list[Problem]]:
         """The documents with their kinds, and what kept others from being read."""
-        documents, problems = [], []
+        from .yaml_reader import parse  # not needed where a snapshot serves
+
+        documents: list[tuple[str, Document]] = []
+        problems: list[Problem] = []
         for name, (kind, raw) in self.contents.items():
             try:
                 documents.append((kind, parse(raw, name)))

@@ -67,7 +67,7 @@ class Document:
             if found is None:
                 break
             line, node = found[0].start_mark.line + 1, found[1]
-        return line or node.start_mark.line + 1
+        return int(line or node.start_mark.line + 1)
 
     def problem(self, path: Path_, reason: str, expected: str = "") -> Problem:
         """A mistake at a place in the document."""
@@ -116,7 +116,7 @@ def parse(raw: bytes, file: str) -> Document:
     return Document(file, _Reader(file).read(text), text)
 
 
-class _Unreadable(Exception):
+class _UnreadableError(Exception):
     """A mistake after which the rest can't be read."""
 
 
@@ -148,7 +148,7 @@ class _Reader:
         except (yaml.YAMLError, UnicodeError) as error:
             reason = str(error).splitlines()[0]
             self.problems.append(Problem(self.file, None, "", f"isn't YAML ({reason})", "YAML"))
-        except _Unreadable:
+        except _UnreadableError:
             pass
         if self.problems:
             raise KnowledgeError(self.problems)
@@ -170,7 +170,7 @@ class _Reader:
             return self.plain(event) if event.implicit[0] else event.value
         if depth == MAX_DEPTH:
             self.problem(event, "is nested too deep", f"at most {MAX_DEPTH} levels")
-            raise _Unreadable
+            raise _UnreadableError
         if kind is yaml.SequenceStartEvent:
             items = []
             while type(item := next(self.events)) is not yaml.SequenceEndEvent:
@@ -184,7 +184,7 @@ class _Reader:
             if type(key) is not yaml.ScalarEvent or key.tag is not None or key.anchor is not None:
                 self.problem(key, "has a key that isn't plain text", "a text key")
                 if type(key) is not yaml.ScalarEvent:
-                    raise _Unreadable
+                    raise _UnreadableError
             if key.value in out:
                 self.problem(key, f"the key {key.value!r} stands twice in one mapping", "each key once")
             out[key.value] = self.value(next(self.events), depth + 1)

@@ -11,28 +11,33 @@ from ..architecture import Architecture
 from ..knowledge.model import Gpu
 from . import calibration as calibration_
 from .grids import Floats, Grids, Ints
-from .layers import Saved, Shape, distinct_linear_weights, norm_parameters, saved, shape, state_bytes, weights
-from .plan import Kind, Stages, stages
+from .layers import (
+    LINEAR_BYTES,
+    Saved,
+    Shape,
+    Weights,
+    adapters,
+    distinct_linear_weights,
+    mtp_depth,
+    mtp_saved,
+    saved,
+    shape,
+    state_bytes,
+    weights,
+)
+from .parameters import embedding_weights, final_norm_weights, padded_vocab_size
+from .plan import Stages, stages, unique_columns
 from .settings import Settings
 
 COMPONENTS = (
-    "weights",
-    "gradients",
-    "main_params",
-    "optimizer_states",
-    "fp8_copies",
-    "activations_norm",
-    "activations_attention",
-    "activations_mlp",
-    "activations_moe",
-    "embedding",
-    "logits_loss",
-    "temporaries",
-    "workspace",
+    "weights", "gradients", "main_params", "optimizer_states", "fp8_copies",
+    "activations_norm", "activations_attention", "activations_mlp", "activations_moe", "embedding",
+    "logits_loss", "temporaries", "workspace",
 )
-MOMENTS = ("forward_backward", "loss", "optimizer_step")
+MOMENTS = ("forward_backward", "loss", "embedding_backward", "optimizer_step")
 CHUNK = 16384
 """Candidates evaluated at once, so that intermediate arrays stay in cache."""
+MIB = 1024.0 * 1024.0
 
 
 @dataclass(frozen=True)
@@ -84,23 +89,10 @@ def estimate(
     Args:
         arch, settings: the model and what the candidates share.
         grids: N candidates; they need not be valid, the estimate is finite anyway.
-        gpu: the device (decides on 8-bit transposes); None: a Hopper-class one.
+        gpu: the device (decides on 8-bit copies and workspaces); None: a Hopper-class one.
         calibration: constants by name; None: those of the knowledge base.
     """
-    constants = calibration_.default() if calibration is None else calibration
-    parts = [
-        _estimate(arch, settings, grids.take(slice(i, i + CHUNK)), gpu, constants, None)
-        for i in range(0, max(len(grids), 1), CHUNK)
-    ]
-    if len(parts) == 1:
-        return parts[0]
-    return MemoryEstimate(
-        {name: np.concatenate([p.components[name] for p in parts]) for name in COMPONENTS},
-        *(
-            np.concatenate([getattr(p, f) for p in parts])
-            for f in ("total", "stage", "moment", "end_of_step", "reserved", "outside_allocator")
-        ),
-    )
+    return _chunks(arch, settings, grids, gpu, calibration, None)
 
 
 def estimate_stage(
@@ -111,240 +103,198 @@ def estimate_stage(
     gpu: Gpu | None = None,
     calibration: Mapping[str, float] | None = None,
 ) -> MemoryEstimate:
-    """As :func:`estimate`, for one given pipeline rank (negative counts from the last) of candidates with equal PP."""
+    """As :func:`estimate`, for one given pipeline rank (negative counts from the last)."""
+    return _chunks(arch, settings, grids, gpu, calibration, stage)
+
+
+def _chunks(
+    arch: Architecture, settings: Settings, grids: Grids, gpu: Gpu | None, calibration: Mapping[str, float] | None,
+    only: int | None,
+) -> MemoryEstimate:
     constants = calibration_.default() if calibration is None else calibration
-    return _estimate(arch, settings, grids, gpu, constants, stage % int(grids.pp[0]))
+    starts = range(0, max(len(grids), 1), CHUNK)
+    parts = [_estimate(arch, settings, grids.take(slice(i, i + CHUNK)), gpu, constants, only) for i in starts]
+    if len(parts) == 1:
+        return parts[0]
+    return MemoryEstimate(
+        {name: np.concatenate([p.components[name] for p in parts]) for name in COMPONENTS},
+        *(np.concatenate([getattr(p, f) for p in parts])
+          for f in ("total", "stage", "moment", "end_of_step", "reserved", "outside_allocator")),
+    )
 
 
-def padded_vocab_size(arch: Architecture, tp: Floats) -> Floats:
-    """Vocabulary padded to a multiple of ``make_vocab_size_divisible_by`` * TP (Bridge's ``should_pad_vocab``)."""
-    if not arch.should_pad_vocab:
-        return np.full_like(tp, arch.vocab_size)
-    multiple = arch.make_vocab_size_divisible_by * tp
-    return np.asarray(np.ceil(arch.vocab_size / multiple) * multiple)
+@dataclass(frozen=True)
+class _Rows:
+    """What the rows of :class:`Stages` need of their candidates, shape (R,).
+
+    Attributes:
+        s: shapes; kinds, saves, mtp, mtp_save: weights and activations by kind of layer and of MTP.
+        vocab: rows of the embedding on a rank.
+    """
+
+    grids: Grids
+    st: Stages
+    s: Shape
+    kinds: list[Weights]
+    saves: list[Saved]
+    mtp: Weights | None
+    mtp_save: Saved | None
+    vocab: Floats
+
+
+def _rows(arch: Architecture, settings: Settings, grids: Grids, only: int | None) -> _Rows:
+    """Layers depend on few columns, so they are worked out once for each distinct combination."""
+    st = stages(arch, grids, int(settings.overlap_moe_expert_parallel_comm), only)
+    first, inverse = unique_columns(np.stack([
+        grids.tp, grids.cp, grids.ep, grids.etp, grids.sp.astype(np.int64), grids.mbs, grids.recompute,
+    ]))
+    few = shape(arch, settings, grids.take(first))
+    index = inverse[st.candidate]
+    has_mtp = bool(arch.mtp_num_layers)
+    return _Rows(
+        grids.take(st.candidate), st, few.take(index),
+        [weights(arch, kind, few).take(index) for kind in st.kinds],
+        [saved(arch, settings, kind, few).take(index) for kind in st.kinds],
+        mtp_depth(arch, few).take(index) if has_mtp else None,
+        mtp_saved(arch, settings, few).take(index) if has_mtp else None,
+        (padded_vocab_size(arch, grids.tp[first]) / few.tp)[index],
+    )
 
 
 def _estimate(
-    arch: Architecture,
-    settings: Settings,
-    grids: Grids,
-    gpu: Gpu | None,
-    constants: Mapping[str, float],
+    arch: Architecture, settings: Settings, grids: Grids, gpu: Gpu | None, constants: Mapping[str, float],
     only: int | None,
 ) -> MemoryEstimate:
-    s = shape(arch, settings, grids)
-    st = stages(arch, grids, int(settings.overlap_moe_expert_parallel_comm), all_ranks=only is not None)
-    layer_weights = [weights(arch, kind, s) for kind in st.kinds]
-    layer_saved = [saved(arch, settings, kind, s) for kind in st.kinds]
-    best: dict[str, Floats] | None = None
-    for slot in range(st.rank.shape[0]) if only is None else [only]:
-        found = _slot(arch, settings, grids, gpu, constants, s, st, slot, layer_weights, layer_saved)
-        if best is None:
-            best = found
-        else:
-            better = found["total"] > best["total"]
-            if better.any():
-                best = {name: np.where(better, found[name], best[name]) for name in best}
-    assert best is not None
-    reserved = best["total"] * (1 + constants["fragmentation"])
-    outside = np.full(len(grids), constants["outside_allocator_bytes"])
+    r = _rows(arch, settings, grids, only)
+    out = _static(arch, settings, r, gpu, _parameters(arch, settings, r))
+    out["workspace"] = _workspace(arch, settings, r, gpu)
+    late = out.pop("late_gradients")
+    static = sum(out.values(), np.zeros(len(r.vocab)))
+    end = static + late
+    kept, temporary = _activations(arch, settings, r)
+    loss = _loss(arch, settings, r)
+    working = out.pop("working")
+    end = end - working
+    held = static + sum(kept.values(), np.zeros(len(r.vocab)))
+    # The embedding's gradient is a dense matrix, made when the oldest micro-batch has left its first virtual stage.
+    table = r.st.embedding * r.vocab * arch.hidden_size * float(settings.element_bytes)
+    oldest = sum((kept[name] for name in kept if name != "embedding"), np.zeros(len(r.vocab)))
+    oldest = oldest / np.maximum(r.st.embedding_kept, 1) / r.grids.vpp
+    if settings.task == "lora":
+        table = 0 * table
+    totals = np.stack([held + temporary, held + loss, held - oldest + table, end + working])
+    row = r.st.worst(totals.max(axis=0))
+    moment = totals[:, row].argmax(axis=0)
+    asleep = moment == 3
+    components = {name: out[name][row] for name in COMPONENTS if name in out}
+    components |= {name: np.where(asleep, 0, value[row]) for name, value in kept.items()}
+    for name in ("activations_norm", "activations_attention", "activations_mlp", "activations_moe"):
+        share = oldest[row] / np.maximum(held[row] - static[row] - kept["embedding"][row], 1)
+        components[name] = np.where(moment == 2, components[name] * (1 - share), components[name])
+    components["logits_loss"] = np.where(moment == 1, loss[row], 0)
+    extra = np.choose(moment, [temporary[row], 0, table[row], late[row]])
+    components["temporaries"] = extra + working[row]
+    total = totals[moment, row]
+    reserved = total * (1 + constants["fragmentation"]) + _graph_pool(settings, components)
+    groups = sum(((n > 1).astype(float) for n in (grids.tp, grids.pp, grids.cp, grids.ep, grids.dp)), np.zeros(len(grids)))
+    outside = constants["outside_allocator_bytes"] + constants["communicator_bytes"] * groups
     return MemoryEstimate(
-        {name: best[name] for name in COMPONENTS},
-        best["total"],
-        best["stage"].astype(np.int64),
-        best["moment"].astype(np.int64),
-        best["end_of_step"],
-        reserved,
-        outside,
+        {name: components[name] for name in COMPONENTS}, total, r.st.rank[row], moment, end[row], reserved, outside
     )
 
 
-def _slot(
-    arch: Architecture,
-    settings: Settings,
-    grids: Grids,
-    gpu: Gpu | None,
-    constants: Mapping[str, float],
-    s: Shape,
-    st: Stages,
-    slot: int,
-    layer_weights: list,
-    layer_saved: list[Saved],  # type: ignore[type-arg]
-) -> dict[str, Floats]:
-    """Everything on one pipeline rank of each candidate."""
-    e = float(settings.element_bytes)
-    h = arch.hidden_size
-    zero = np.zeros(len(grids))
-    # parameters
-    dense, expert, dense_linear, expert_linear = zero, zero, zero, zero
-    for k, w in enumerate(layer_weights):
-        n = st.layers[slot, k]
-        dense, expert = dense + n * w.dense, expert + n * w.expert
-        dense_linear, expert_linear = dense_linear + n * w.dense_linear, expert_linear + n * w.expert_linear
-    mtp = st.mtp[slot]
-    last = layer_weights[-1]
-    dense = dense + mtp * (last.dense + 2 * h * h / s.tp + 3 * norm_parameters(arch, h))
-    dense_linear = dense_linear + mtp * (last.dense_linear + 2 * h * h / s.tp)
-    expert, expert_linear = expert + mtp * last.expert, expert_linear + mtp * last.expert_linear
-    vocab = padded_vocab_size(arch, s.tp) / s.tp
-    has_embedding, has_loss = st.embedding[slot], st.loss[slot]
-    tied = arch.share_embeddings_and_output_weights
-    tables = has_embedding + has_loss * (1 - has_embedding if tied else 1)
-    tables = tables + (mtp > 0) * (1 - has_embedding) * (0 if tied else 1)  # MTP keeps a copy of the embedding
-    dense = dense + tables * vocab * h + has_loss * norm_parameters(arch, h)
-    if arch.position_embedding_type == "learned_absolute":
-        dense = dense + has_embedding * (arch.max_position_embeddings or settings.seq_length) * h
-
-    out = _static(settings, grids, constants, gpu, dense, expert, dense_linear, expert_linear)
-    out["workspace"] = _workspace(arch, settings, grids, gpu, s, st, slot, vocab)
-    out["end_of_step"] = sum(out.values(), zero)
-
-    # activations
-    keep = {name: zero for name in ("norm", "attention", "mlp", "moe")}
-    temporary = zero
-    full = np.array([r.granularity == "full" for r in grids.recomputes])[grids.recompute]
-    saved_full = zero
-    for k, a in enumerate(layer_saved):
-        kept = st.kept[slot, k] + (st.mtp_kept[slot] if k == len(layer_saved) - 1 else 0)
-        for name in keep:
-            keep[name] = keep[name] + kept * getattr(a, name)
-        saved_full = saved_full + kept * a.input
-        temporary = np.maximum(temporary, np.where(st.layers[slot, k] > 0, a.temporary, 0))
-    if full.any():
-        fraction, group = _full_recompute(grids, st, slot)
-        largest = np.max([np.where(st.layers[slot, k] > 0, a.total, 0) for k, a in enumerate(layer_saved)], axis=0)
-        temporary = temporary + np.where(full, largest * group, 0)
-        for name in keep:
-            keep[name] = np.where(full, keep[name] * (1 - fraction), keep[name])
-        keep["norm"] = keep["norm"] + np.where(full, saved_full * fraction / np.maximum(group, 1), 0)
-    out["activations_norm"], out["activations_attention"] = keep["norm"], keep["attention"]
-    out["activations_mlp"], out["activations_moe"] = keep["mlp"], keep["moe"]
-    # embedding: token ids, labels, masks and positions (8 bytes each), the dropout mask
-    out["embedding"] = st.embedding_kept[slot] * (
-        s.tokens * 5 * 8 + (s.sp_tokens * h if settings.hidden_dropout > 0 else 0)
-    )
-    # final norm input and output, then logits and loss; once for each MTP depth
-    heads = has_loss * (1 + np.where(mtp > 0, mtp, 0))
-    loss = _loss(settings, s.tokens * vocab, e) * has_loss + heads * s.sp_tokens * h * 2 * e
-    # An MTP depth keeps what its loss needs until the main loss is done.
-    loss = loss + (heads - has_loss) * s.tokens * vocab * (4.0 if not _te_loss(settings) else e)
-    if settings.defer_embedding_wgrad_compute:
-        limit = settings.wgrad_deferral_limit or grids.num_microbatches
-        loss = loss + has_loss * (limit * s.tokens * vocab * e + grids.num_microbatches * s.sp_tokens * h * e)
-    if not settings.skip_getting_attention_mask_from_dataset:
-        out["embedding"] = out["embedding"] + grids.mbs * float(settings.seq_length) ** 2 / s.cp
-    at_loss = loss > temporary
-    out["logits_loss"] = np.where(at_loss, loss, 0)
-    out["temporaries"] = np.where(at_loss, 0, temporary)
-    total = zero
-    for name in COMPONENTS:
-        total = total + out[name]
-    out["total"] = total
-    out["stage"] = st.rank[slot].astype(float)
-    out["moment"] = np.where(at_loss, 1.0, 0.0)
-    return out
+def _graph_pool(settings: Settings, components: Mapping[str, Floats]) -> Floats:
+    """Memory of captured modules lies in a pool of its own, which eager modules can't use."""
+    scope = settings.cuda_graph_scope
+    captured = {
+        "activations_attention": "attn" in scope,
+        "activations_mlp": "mlp" in scope,
+        "activations_moe": "moe" in scope,
+    }
+    if settings.cuda_graph_impl == "none" or not scope:
+        captured = dict.fromkeys(captured, False)  # a graph of the whole iteration holds everything in one pool
+    return sum((components[name] for name, inside in captured.items() if inside), 0 * components["weights"])
 
 
-def _full_recompute(grids: Grids, st: Stages, slot: int) -> tuple[Floats, Floats]:
-    """(share of layers recomputed, layers of a group) under full recompute."""
-    table = grids.recomputes
-    number = np.array([float(r.num_layers or 1) for r in table])[grids.recompute]
-    block = np.array([r.method == "block" for r in table])[grids.recompute]
-    per_chunk = np.maximum(st.layers[slot].sum(axis=0) / grids.vpp, 1)
-    share = np.where(block, np.minimum(number / per_chunk, 1), 1.0)
-    return share, np.where(block, np.minimum(number, 1), np.minimum(number, per_chunk))
-
-
-def _loss(settings: Settings, logits: Floats, e: float) -> Floats:
-    """Bytes around the loss for ``logits`` elements.
-
-    Unfused: logits and the fp32 softmax made from them. Native fused: one more fp32 copy. TE: in place, the
-    gradient overwrites the logits.
-    """
-    if _te_loss(settings):
-        return logits * e
-    return logits * (e + (8 if settings.cross_entropy_loss_fusion else 4))
-
-
-def _te_loss(settings: Settings) -> bool:
-    return settings.cross_entropy_loss_fusion and settings.cross_entropy_fusion_impl == "te"
+def _parameters(arch: Architecture, settings: Settings, r: _Rows) -> Weights:
+    """Parameters of each row's rank."""
+    h, tied = arch.hidden_size, arch.share_embeddings_and_output_weights
+    st, s = r.st, r.s
+    zero = np.zeros(len(r.vocab))
+    total = Weights(zero, zero, zero, zero)
+    for n, w in zip(st.layers, r.kinds, strict=True):
+        total = total + w.times(n)
+    if r.mtp is not None:
+        total = total + r.mtp.times(np.minimum(st.mtp, 1) if arch.mtp_use_repeated_layer else st.mtp)
+    # A tied output layer away from the embedding, and MTP there, keep a copy of the embedding.
+    apart = 1 - st.embedding
+    tables = st.embedding + st.loss * (apart if tied else 1) + (st.mtp > 0) * apart * (0 if tied else 1)
+    other = st.loss * final_norm_weights(arch).replicated + st.embedding * embedding_weights(arch, 0).replicated
+    return total + Weights(tables * r.vocab * h + other, zero, zero, zero)
 
 
 def _static(
-    settings: Settings,
-    grids: Grids,
-    constants: Mapping[str, float],
-    gpu: Gpu | None,
-    dense: Floats,
-    expert: Floats,
-    dense_linear: Floats,
-    expert_linear: Floats,
+    arch: Architecture, settings: Settings, r: _Rows, gpu: Gpu | None, p: Weights
 ) -> dict[str, Floats]:
-    """Weights, gradients and optimizer of a rank with the given parameters."""
+    """Weights, gradients and optimizer; ``working``: gathered by FSDP; ``late_gradients``: made by the optimizer."""
     e = float(settings.element_bytes)
-    zero = np.zeros(len(grids))
-    instances = settings.num_distributed_optimizer_instances
-    shard = np.maximum(grids.dp * grids.cp / instances, 1.0)
-    expert_shard = np.maximum(grids.edp / instances, 1.0)
-    trainable = 1.0
-    lora = zero
-    if settings.task == "lora":
-        trainable = 0.0
-        lora = (dense_linear + expert_linear) * 0 + settings.lora_rank * 2 * np.sqrt(dense_linear + expert_linear)
-    linear = dense_linear + expert_linear
-    parameters = dense + expert
-    weight_bytes = parameters * e
-    copies = zero
+    grids = r.grids
+    zero = np.zeros(len(r.vocab))
+    shard = np.maximum(grids.dp * grids.cp / settings.num_distributed_optimizer_instances, 1.0)
+    expert_shard = np.maximum(grids.edp / settings.num_distributed_optimizer_instances, 1.0)
+    linear, parameters = p.dense_linear + p.expert_linear, p.dense + p.expert
+    # 8-bit weights: stored instead of, or made beside, the 16-bit ones; MXFP8 scales rows and columns apart.
+    weight_bytes, copies = parameters * e, zero
     if settings.low_precision:
-        hopper = gpu is None or gpu.compute_capability < 100
-        both = hopper or settings.precision == "fp8_mx"  # a second, transposed or column-wise scaled copy
-        eight = linear * (2.0 if both else 1.0)
+        twice = settings.precision == "fp8_mx" or (
+            not settings.fp8_param_gather and (gpu is None or gpu.compute_capability < 100))
+        one = LINEAR_BYTES.get(settings.precision, 1.0)
         if settings.fp8_param_gather:
-            weight_bytes = weight_bytes - linear * e + linear
-            copies = eight - linear
+            weight_bytes = weight_bytes - linear * (e - one)
+            copies = linear * one if twice else zero
         else:
-            copies = eight
-    gradient_bytes = 4.0 if settings.grad_reduce_in_fp32 or settings.precision == "fp32" else e
-    gradients = (parameters * trainable + lora) * gradient_bytes
+            copies = linear * one * (2 if twice else 1)
+    gradient_bytes = 4.0 if settings.grad_reduce_in_fp32 or e == 4 else e
     main, states, matrix_states = state_bytes(settings)
-    sharded = dense / shard + expert / expert_shard
+    trained, sharded = parameters, p.dense / shard + p.expert / expert_shard
+    matrices, sharded_matrices = linear, p.dense_linear / shard + p.expert_linear / expert_shard
+    if settings.task == "lora":
+        trained = sum((n * adapters(arch, settings, kind, r.s)
+                       for n, kind in zip(r.st.layers, r.st.kinds, strict=True)), zero)
+        matrices, sharded, sharded_matrices = trained, trained / shard, trained / shard
+        weight_bytes = weight_bytes + trained * e
     distributed = settings.use_distributed_optimizer or settings.use_megatron_fsdp
-    owned = (sharded if distributed else parameters) * trainable + lora
-    matrices = dense_linear / shard + expert_linear / expert_shard if distributed else linear
-    state = owned * states - matrices * trainable * (states - matrix_states)
+    owned, owned_matrices = (sharded, sharded_matrices) if distributed else (trained, matrices)
+    gradients = trained * gradient_bytes
+    working = zero
     if settings.use_megatron_fsdp:
         strategy = settings.data_parallel_sharding_strategy
+        largest = np.max([w.dense + w.expert for w in r.kinds], axis=0)
         if strategy == "optim_grads_params":
-            unit = np.where(parameters > 0, sharded / np.maximum(parameters, 1), 1.0)
-            weight_bytes = weight_bytes * unit
+            # Two layers are gathered at a time; with overlap the embedding and output layer stay so.
+            working = 2 * largest * e
+            weight_bytes = weight_bytes * sharded / np.maximum(parameters, 1)
+            if settings.overlap_param_gather:
+                weight_bytes = weight_bytes + (r.st.embedding + r.st.loss) * r.vocab * arch.hidden_size * e
+            copies = copies * sharded / np.maximum(parameters, 1)
         if strategy in ("optim_grads", "optim_grads_params"):
-            gradients = sharded * trainable * gradient_bytes
+            # Gradients are whole until they are reduced: two layers', or without overlap all.
+            working = working + (2 * largest if settings.overlap_grad_reduce else trained) * gradient_bytes
+            gradients = sharded * gradient_bytes
     on_device = 1 - settings.optimizer_offload_fraction if settings.optimizer_cpu_offload else 1.0
-    late = owned * 4 if gradient_bytes == 2 and main and not settings.use_precision_aware_optimizer else zero
-    out = {
-        "weights": weight_bytes + lora * e,
+    converts = gradient_bytes == 2 and main > 0 and not settings.use_precision_aware_optimizer
+    return {
+        "weights": weight_bytes,
         "gradients": gradients,
         "main_params": owned * main * on_device,
-        "optimizer_states": state * on_device,
+        "optimizer_states": (owned * states - owned_matrices * (states - matrix_states)) * on_device,
         "fp8_copies": copies,
+        "working": working,
+        "late_gradients": owned * 4 * on_device if converts else zero,
     }
-    out["late_gradients"] = late
-    return out
 
 
-MIB = 1024.0 * 1024.0
-
-
-def _workspace(
-    arch: Architecture,
-    settings: Settings,
-    grids: Grids,
-    gpu: Gpu | None,
-    s: Shape,
-    st: Stages,
-    slot: int,
-    vocab: Floats,
-) -> Floats:
+def _workspace(arch: Architecture, settings: Settings, r: _Rows, gpu: Gpu | None) -> Floats:
     """Buffers that live from the first step on.
 
     cuBLAS workspaces: Transformer Engine's (32 MiB from Hopper on, 4 before; four more for grouped GEMMs, one a
@@ -353,22 +303,84 @@ def _workspace(
     sequence parallelism, local attention multiplies into one. Received activations and gradients of each virtual stage
     stay referenced until the next step.
     """
+    s, st, grids = r.s, r.st, r.grids
     modern = gpu is None or gpu.compute_capability >= 90
     e = float(settings.element_bytes)
     engine = settings.transformer_impl == "transformer_engine"
-    te = (32 if modern else 4) * MIB
     torch_ = settings.cublas_workspace_bytes
     fixed = 2.0 * (torch_ if torch_ is not None else 32 * MIB if modern else 8.125 * MIB)
     if engine:
-        fixed += te * (5 if arch.is_moe and settings.moe_grouped_gemm else 1)
-    out = np.full(len(grids), fixed)
-    hidden = s.sp_tokens * arch.hidden_size * e
-    out = out + np.where(grids.pp > 1, 2 * grids.vpp * hidden, 0)
-    if settings.gradient_accumulation_fusion and settings.task != "lora":
-        for k, kind in enumerate(st.kinds):
-            out = out + np.where(st.layers[slot, k] > 0, distinct_linear_weights(arch, kind, s), 0) * e
-        out = out + st.loss[slot] * vocab * arch.hidden_size * e
-    out = out + st.loss[slot] * np.where(grids.sp, s.tokens * arch.hidden_size * e, 0)
+        fixed += (32 if modern else 4) * MIB * (5 if arch.is_moe and settings.moe_grouped_gemm else 1)
+    out = fixed + np.where(grids.pp > 1, 2 * grids.vpp * s.sp_tokens * arch.hidden_size * e, 0)
+    if settings.gradient_accumulation_fusion and settings.task != "lora" and not settings.use_megatron_fsdp:
+        for n, w in zip(st.layers, r.kinds, strict=True):
+            out = out + np.where(n > 0, distinct_linear_weights(arch, w, s), 0) * e
+        out = out + st.loss * r.vocab * arch.hidden_size * e
+    out = out + st.loss * np.where(grids.sp, s.tokens * arch.hidden_size * e, 0)
     if not engine:
         out = out + s.tokens * arch.num_attention_heads / s.tp * s.seq * s.cp * e
-    return out
+    return np.asarray(out)
+
+
+def _activations(arch: Architecture, settings: Settings, r: _Rows) -> tuple[dict[str, Floats], Floats]:
+    """(bytes kept for the backward pass by component, largest temporary)."""
+    st, s, grids = r.st, r.s, r.grids
+    zero = np.zeros(len(r.vocab))
+    parts = [(n, kept, a) for n, kept, a in zip(st.layers, st.kept, r.saves, strict=True)]
+    if r.mtp_save is not None:
+        parts.append((st.mtp, st.mtp_kept, r.mtp_save))
+    keep = {
+        f"activations_{name}": sum((kept * getattr(a, name) for _, kept, a in parts), zero)
+        for name in ("norm", "attention", "mlp", "moe")
+    }
+    temporary = np.max([np.where(n > 0, a.temporary, 0) for n, _, a in parts], axis=0)
+    if settings.cpu_offloading_num_layers:
+        layers = np.maximum(st.layers.sum(axis=0), 1)
+        stays = np.maximum(1 - settings.cpu_offloading_num_layers / layers, np.minimum(2 / layers, 1))
+        keep = {name: value * stays for name, value in keep.items()}
+    table = grids.recomputes
+    full = np.array([t.granularity == "full" for t in table])[grids.recompute]
+    if full.any():
+        number = np.array([float(t.num_layers or 1) for t in table])[grids.recompute]
+        block = np.array([t.method == "block" for t in table])[grids.recompute]
+        chunk = np.maximum(st.chunk, 1)
+        # uniform: groups of ``number`` layers keep their input; block: the first ``number`` of a virtual stage do
+        share = np.where(full, np.where(block, np.minimum(number / chunk, 1), 1.0), 0)
+        group = np.where(block, np.minimum(number, 1), np.minimum(number, chunk))
+        inputs = sum((kept * a.input for _, kept, a in parts), zero)
+        largest = np.max([np.where(n > 0, a.total, 0) for n, _, a in parts], axis=0)
+        temporary = temporary + np.where(full, largest * group, 0)
+        keep = {name: value * (1 - share) for name, value in keep.items()}
+        keep["activations_norm"] = keep["activations_norm"] + share * inputs / np.maximum(group, 1)
+    if not settings.gradient_accumulation_fusion:
+        widest = np.max([np.where(n > 0, distinct_linear_weights(arch, w, s), 0)
+                         for n, w in zip(st.layers, r.kinds, strict=True)], axis=0)
+        temporary = temporary + widest / 2 * float(settings.element_bytes)
+    # token ids, labels, positions (8 bytes each), loss mask; the dropout mask of the embedding; the attention mask
+    dropout = s.sp_tokens * arch.hidden_size if settings.hidden_dropout > 0 else zero
+    keep["embedding"] = st.embedding_kept * (s.tokens * 28 + dropout)
+    if not settings.skip_getting_attention_mask_from_dataset:
+        keep["embedding"] = keep["embedding"] + grids.mbs * float(settings.seq_length) ** 2 / s.cp
+    return keep, temporary
+
+
+def _loss(arch: Architecture, settings: Settings, r: _Rows) -> Floats:
+    """Bytes around the loss: final norm's input and output, logits, and what the loss makes of them.
+
+    Unfused: the fp32 softmax beside the logits (fp32 logits are overwritten). Native fused: one more fp32 copy.
+    Transformer Engine: the gradient overwrites the logits. An MTP depth keeps its share until the main loss is done.
+    """
+    e = float(settings.element_bytes)
+    st, s = r.st, r.s
+    logits = s.tokens * r.vocab
+    in_place = settings.cross_entropy_loss_fusion and settings.cross_entropy_fusion_impl == "te"
+    if in_place or (e == 4 and not settings.cross_entropy_loss_fusion):
+        around, later = e, e
+    else:
+        around, later = e + (8 if settings.cross_entropy_loss_fusion else 4), 4.0
+    hidden = s.sp_tokens * arch.hidden_size * e
+    loss = (logits * around + 2 * hidden) + st.mtp * (logits * later + 2 * hidden)
+    if settings.defer_embedding_wgrad_compute:
+        limit = settings.wgrad_deferral_limit or r.grids.num_microbatches
+        loss = loss + limit * logits * e + r.grids.num_microbatches * hidden
+    return np.asarray(st.loss * loss)

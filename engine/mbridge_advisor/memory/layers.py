@@ -6,12 +6,12 @@ Megatron Core with Transformer Engine (``megatron/core/transformer``, ``transfor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from ..architecture import Architecture
-from .grids import Floats, Grids
+from .grids import Floats, Grids, Ints
 from .parameters import LayerKind, layer_weights, mtp_layer_kinds, mtp_weights
 from .settings import DTYPE_BYTES, Settings
 
@@ -30,6 +30,18 @@ class Weights:
     expert: Floats
     dense_linear: Floats
     expert_linear: Floats
+
+    def __add__(self, other: Weights) -> Weights:
+        return Weights(self.dense + other.dense, self.expert + other.expert,
+                       self.dense_linear + other.dense_linear, self.expert_linear + other.expert_linear)
+
+    def times(self, n: Floats) -> Weights:
+        """The parameters of n such layers."""
+        return Weights(n * self.dense, n * self.expert, n * self.dense_linear, n * self.expert_linear)
+
+    def take(self, index: Ints) -> Weights:
+        """Those of the given candidates."""
+        return Weights(self.dense[index], self.expert[index], self.dense_linear[index], self.expert_linear[index])
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,11 @@ class Shape:
     seq: Floats
     batch: Floats
     flags: dict[str, Floats]
+
+    def take(self, index: Ints) -> Shape:
+        """Those of the given candidates; recompute flags aren't needed there any more."""
+        columns = {f.name: getattr(self, f.name)[index] for f in fields(self) if f.name != "flags"}
+        return Shape(**columns, flags={})
 
 
 RECOMPUTE_MODULES = ("core_attn", "mlp", "moe", "moe_act", "shared_experts", "layernorm", "mla_up_proj")
@@ -118,11 +135,30 @@ def _mamba_weights(arch: Architecture, tp: Floats) -> tuple[Floats, Floats]:
     return linear + conv + (3 * heads + inner) / tp, linear
 
 
-def distinct_linear_weights(arch: Architecture, kind: LayerKind, s: Shape) -> Floats:
+def distinct_linear_weights(arch: Architecture, w: Weights, s: Shape) -> Floats:
     """Elements of one weight of each distinct shape in a layer; experts have one shape for each projection."""
-    w = weights(arch, kind, s)
-    experts = float(arch.num_moe_experts or 1)
-    return w.dense_linear + w.expert_linear / (experts / s.ep)
+    return w.dense_linear + w.expert_linear / (float(arch.num_moe_experts or 1) / s.ep)
+
+
+def adapters(arch: Architecture, settings: Settings, kind: LayerKind, s: Shape) -> Floats:
+    """LoRA parameters of one layer on one rank: two matrices of the adapter's dimension for each target."""
+    h, d = arch.hidden_size, arch.head_dim
+    heads, groups = arch.num_attention_heads, arch.query_groups
+    gate = 2 if arch.gated_linear_unit else 1
+    width = (arch.moe_ffn_hidden_size or arch.mlp_hidden_size) if kind.mlp == "moe" else arch.mlp_hidden_size
+    split = s.etp if kind.mlp == "moe" else s.tp
+    experts = float(arch.num_moe_experts or 0) / s.ep if kind.mlp == "moe" else np.ones_like(s.tp)
+    sides = {
+        "linear_qkv": (kind.mixer == "attention") * (h + (heads + 2 * groups) * d / s.tp),
+        "linear_proj": (kind.mixer in ("attention", "mla")) * (heads * (arch.v_head_dim or d) / s.tp + h),
+        "linear_fc1": (kind.mlp != "none") * experts * (h + gate * width / split),
+        "linear_fc2": (kind.mlp != "none") * experts * (width / split + h),
+    }
+    return sum((settings.lora_rank * sides[t] for t in settings.lora_targets if t in sides), np.zeros_like(s.tp))
+
+
+LINEAR_BYTES = {"fp8_mx": 1 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
+"""Bytes of an 8- or 4-bit element with its share of the scales, where that isn't 1."""
 
 
 @dataclass(frozen=True)
@@ -144,18 +180,19 @@ class Saved:
 
     @property
     def total(self) -> Floats:
+        """All that is kept."""
         return self.norm + self.attention + self.mlp + self.moe
+
+    def take(self, index: Ints) -> Saved:
+        """Those of the given candidates."""
+        return Saved(*(getattr(self, f.name)[index] for f in fields(self)))
 
 
 def saved(arch: Architecture, settings: Settings, kind: LayerKind, s: Shape) -> Saved:
     """Activations of one layer for one micro-batch."""
     e = float(settings.element_bytes)
     # A linear layer keeps its input for the weight gradient; in 8 or 4 bits where it computes so.
-    lin = {True: 1.0, False: e}[settings.low_precision]
-    if settings.precision == "fp8_mx":
-        lin = 1.0 + 1 / 32
-    elif settings.precision == "nvfp4":
-        lin = 0.5 + 1 / 16
+    lin = LINEAR_BYTES.get(settings.precision, 1.0) if settings.low_precision else e
     h = arch.hidden_size
     zero = np.zeros_like(s.tp)
     stream = s.sp_tokens * h * e
@@ -184,6 +221,10 @@ def saved(arch: Architecture, settings: Settings, kind: LayerKind, s: Shape) -> 
         moe, temp = _moe(arch, settings, s, e, lin)
         moe = moe + mask
         temporary = np.maximum(temporary, temp)
+    if settings.fine_grained_activation_offloading and settings.offload_modules:
+        # Two layers' tensors are on the device at any time: one in use, one on its way.
+        whole = saved(arch, replace(settings, fine_grained_activation_offloading=False), kind, s).total
+        temporary = temporary + 2 * (whole - (norm + attention + mlp + moe))
     return Saved(norm, attention, mlp, moe, stream, temporary)
 
 

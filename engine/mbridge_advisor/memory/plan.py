@@ -101,107 +101,109 @@ def in_flight(pp: int, vpp: int, group: int, num_microbatches: int, extra: int) 
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages that can hold the peak, for all candidates: arrays over (slots, N).
+    """The pipeline ranks that can be the worst of their candidate, one row each: arrays of shape (R,).
 
-    A slot is one of the few pipeline ranks that can be the worst of a candidate: the first (most micro-batches and
-    the embedding), the last (output layer and loss), the second (most micro-batches without the embedding) and the
-    one with the most layers.
+    Rows of a candidate follow each other. A rank is left out where another one holds at least as much of everything.
 
     Attributes:
-        rank: pipeline rank, shape (slots, N).
-        layers: decoder layers of the rank, shape (slots, kinds, N).
-        kept: layers times micro-batches kept, shape (slots, kinds, N).
-        mtp, mtp_kept: MTP layers, and times micro-batches; shape (slots, N).
-        embedding, embedding_kept: 1.0 where the rank has the embedding, and micro-batches it keeps; (slots, N).
-        loss: 1.0 where the rank has the output layer and loss, shape (slots, N).
-        chunks_kept: virtual stages times micro-batches kept, shape (slots, N).
-        kinds: the distinct kinds.
+        candidate: index of the candidate, rising.
+        rank: pipeline rank.
+        kinds: the K distinct kinds of layer.
+        layers: decoder layers by kind, shape (K, R).
+        kept: layers times micro-batches kept, shape (K, R).
+        chunk: decoder layers of the rank's fullest virtual stage.
+        mtp, mtp_kept: MTP layers, and times micro-batches.
+        embedding, embedding_kept: 1.0 where the rank has the embedding, and the micro-batches it keeps.
+        loss: 1.0 where the rank has the output layer and loss.
     """
 
+    candidate: Ints
     rank: Ints
+    kinds: tuple[LayerKind, ...]
     layers: Floats
     kept: Floats
+    chunk: Floats
     mtp: Floats
     mtp_kept: Floats
     embedding: Floats
     embedding_kept: Floats
     loss: Floats
-    chunks_kept: Floats
-    kinds: tuple[LayerKind, ...]
+
+    def worst(self, score: Floats) -> Ints:
+        """For each candidate the row with the highest score (the first of equal ones), shape (N,)."""
+        starts = np.flatnonzero(np.diff(self.candidate, prepend=-1))
+        best = np.maximum.reduceat(score, starts)
+        rows = np.flatnonzero(score == best[self.candidate])
+        return rows[np.diff(self.candidate[rows], prepend=-1) > 0]
 
 
-def stages(arch: Architecture, grids: Grids, extra_warmup: int = 0, all_ranks: bool = False) -> Stages:
+def stages(arch: Architecture, grids: Grids, extra_warmup: int = 0, only: int | None = None) -> Stages:
     """Evaluate the distinct pipelines of ``grids`` and spread them over the candidates.
 
-    ``all_ranks`` keeps every pipeline rank in a slot of its own (all candidates must then have one PP).
+    Args:
+        extra_warmup: 1 where the schedule warms up one micro-batch more (overlapped expert-parallel communication).
+        only: keep this pipeline rank alone (negative counts from the last), instead of all that can be the worst.
     """
-    columns = np.stack(
-        [
-            grids.pp,
-            grids.vpp,
-            grids.layout,
-            grids.first_layers,
-            grids.last_layers,
-            grids.account_for_embedding.astype(np.int64),
-            grids.account_for_loss.astype(np.int64),
-            grids.microbatch_group_size,
-            np.minimum(grids.num_microbatches, 4 * grids.pp + grids.microbatch_group_size),
-        ]
-    )
-    distinct, inverse = _unique_columns(columns)
-    rows = [_slots(arch, grids, tuple(int(x) for x in column), extra_warmup, all_ranks) for column in distinct.T]
-    table = np.stack(rows, axis=-1)  # (fields, slots, distinct)
-    spread = table[:, :, inverse]
-    kinds = tuple(dict.fromkeys(layer_kinds(arch)))
-    k = len(kinds)
-    return Stages(
-        rank=spread[0].astype(np.int64),
-        layers=spread[8 : 8 + k].swapaxes(0, 1),
-        kept=spread[8 + k :].swapaxes(0, 1),
-        mtp=spread[1],
-        mtp_kept=spread[2],
-        embedding=spread[3],
-        embedding_kept=spread[4],
-        loss=spread[5],
-        chunks_kept=spread[6],
-        kinds=kinds,
-    )
+    columns = np.stack([
+        grids.pp, grids.vpp, grids.layout, grids.first_layers, grids.last_layers,
+        grids.account_for_embedding.astype(np.int64), grids.account_for_loss.astype(np.int64),
+        grids.microbatch_group_size,
+        np.minimum(grids.num_microbatches, 3 * grids.pp + grids.microbatch_group_size),
+    ])
+    first, inverse = unique_columns(columns)
+    tables = [_ranks(arch, grids.layouts, tuple(int(x) for x in column), extra_warmup, only) for column in columns[:, first].T]
+    sizes = np.array([t.shape[1] for t in tables])
+    offsets = np.cumsum(sizes) - sizes
+    counts = sizes[inverse]
+    candidate = np.repeat(np.arange(len(grids)), counts)
+    within = np.arange(len(candidate)) - np.repeat(np.cumsum(counts) - counts, counts)
+    spread = np.concatenate(tables, axis=1)[:, offsets[inverse][candidate] + within]
+    k = (spread.shape[0] - _FIELDS) // 2
+    rank, chunk, mtp, mtp_kept, embedding, embedding_kept, loss = spread[:_FIELDS]
+    return Stages(candidate, rank.astype(np.int64), tuple(dict.fromkeys(layer_kinds(arch))),
+                  spread[_FIELDS : _FIELDS + k], spread[_FIELDS + k :], chunk, mtp, mtp_kept, embedding,
+                  embedding_kept, loss)
 
 
-def _unique_columns(columns: Ints) -> tuple[Ints, Ints]:
-    """Distinct columns and the index of each column among them (sorts one mixed-radix key)."""
+_FIELDS = 7
+
+
+def unique_columns(columns: Ints) -> tuple[Ints, Ints]:
+    """(index of the first of each distinct column, index of each column among the distinct ones)."""
     low = columns.min(axis=1, keepdims=True)
-    span = columns.max(axis=1) - low[:, 0] + 1
     key = np.zeros(columns.shape[1], dtype=np.int64)
-    for row, size in zip(columns - low, span, strict=True):
-        key = key * size + row
+    for row in columns - low:
+        key = key * (int(row.max()) + 1) + row
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    return columns[:, first], inverse
+    return first, inverse
 
 
-def _slots(arch: Architecture, grids: Grids, column: tuple[int, ...], extra: int, all_ranks: bool) -> Floats:
-    """One distinct pipeline as an array (fields, slots)."""
+@lru_cache(maxsize=16384)
+def _ranks(
+    arch: Architecture, layouts: tuple[StageLayout, ...], column: tuple[int, ...], extra: int, only: int | None
+) -> Floats:
+    """The ranks of one distinct pipeline that can be the worst, shape (fields, ranks)."""
     pp, vpp, layout, first, last, embedding, loss, group, microbatches = column
-    pipe = pipeline(
-        arch, pp, vpp, grids.layouts[layout] if layout >= 0 else None, first, last, bool(embedding), bool(loss)
-    )
+    pipe = pipeline(arch, pp, vpp, layouts[layout] if layout >= 0 else None, first, last, bool(embedding), bool(loss))
     kept = in_flight(pp, vpp, max(group, 1), microbatches, extra if vpp > 1 else 0)
-    layers = pipe.layers.sum(axis=1)  # (pp, kinds)
-    layers_kept = (pipe.layers * kept[:, :, None]).sum(axis=1)
-    if all_ranks:
-        ranks = list(range(pp))
-    else:
-        weight = layers_kept.sum(axis=1)
-        ranks = [0, pp - 1, min(1, pp - 1), int(np.argmax(layers.sum(axis=1))), int(np.argmax(weight)), pipe.loss[0]]
-    out = np.zeros((8 + 2 * layers.shape[1], len(ranks)))
-    for slot, p in enumerate(ranks):
-        out[0, slot] = p
-        out[1, slot] = pipe.mtp[p].sum()
-        out[2, slot] = (pipe.mtp[p] * kept[p]).sum()
-        out[3, slot] = p == 0
-        out[4, slot] = kept[0, 0] if p == 0 else 0
-        out[5, slot] = p == pipe.loss[0]
-        out[6, slot] = kept[p].sum()
-        out[8 : 8 + layers.shape[1], slot] = layers[p]
-        out[8 + layers.shape[1] :, slot] = layers_kept[p]
-    return out
+    ranks = np.arange(pp)
+    table = np.concatenate([
+        np.stack([
+            ranks,
+            pipe.layers.sum(axis=2).max(axis=1),
+            pipe.mtp.sum(axis=1),
+            (pipe.mtp * kept).sum(axis=1),
+            ranks == 0,
+            np.where(ranks == 0, kept[0, 0], 0),
+            ranks == pipe.loss[0],
+        ]),
+        pipe.layers.sum(axis=1).T,
+        (pipe.layers * kept[:, :, None]).sum(axis=1).T,
+    ]).astype(float)
+    if only is not None:
+        return np.asarray(table[:, [only % pp]])
+    held = table[1:]
+    covers = (held[:, :, None] >= held[:, None, :]).all(axis=0)  # covers[i, j]: rank i holds at least what j holds
+    equal = covers & covers.T
+    dominated = (covers & ~equal).any(axis=0) | (equal & (ranks[:, None] < ranks[None, :])).any(axis=0)
+    return np.asarray(table[:, ~dominated])

@@ -109,7 +109,6 @@ def search(
     facts: Mapping[str, Value],
     pinned: Mapping[str, Value],
     bounds: Mapping[str, tuple[float, float]],
-    modules: tuple[str, ...],
     calibration: Mapping[str, float],
     top: int = 5,
     progress: Callable[[str, float], None] = lambda stage, share: None,
@@ -122,7 +121,6 @@ def search(
         facts: all known facts but the open names (``world_size`` must be known).
         pinned: short name -> value that may not be changed.
         bounds: short name -> (smallest, largest) concluded by sizing rules.
-        modules: values that ``recompute_modules`` may have at this revision.
         calibration: constants of the models.
         top: how many to return.
         progress: called with a stage and the share done.
@@ -148,7 +146,7 @@ def search(
     pool.prune()
     progress("schedules", 0.4)
 
-    recomputes = recompute_choices(arch, pinned, modules)
+    recomputes = recompute_choices(arch, pinned)
     tables = (recomputes, tuple(StageLayout.parse(text) for text in layouts))
     kept: list[tuple[Columns, MemoryEstimate]] = []
     tight: list[tuple[Columns, MemoryEstimate]] = []

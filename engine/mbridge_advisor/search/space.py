@@ -107,13 +107,10 @@ def schedules(arch: Architecture, pp: int, pinned: Mapping[str, Any]) -> list[tu
     return out
 
 
-def recompute_choices(arch: Architecture, pinned: Mapping[str, Any], modules: Sequence[str]) -> tuple[Recompute, ...]:
-    """What may be recomputed, cheapest first.
+def recompute_choices(arch: Architecture, pinned: Mapping[str, Any]) -> tuple[Recompute, ...]:
+    """What may be recomputed, cheapest first; a recompute setting that the request fixes leaves one choice.
 
-    Args:
-        arch: the model.
-        pinned: values that the request fixes; any recompute setting there leaves one choice.
-        modules: selective modules that exist at the revision (``recompute_modules`` values).
+    Modules that a release doesn't know are removed by the rule that says so.
     """
     if any(pinned.get(name) is not None for name in RECOMPUTE) or "recompute_granularity" in pinned:
         return (
@@ -132,7 +129,6 @@ def recompute_choices(arch: Architecture, pinned: Mapping[str, Any], modules: Se
         ladder += [("moe",)]
     else:
         ladder += [("layernorm",), ("mlp",), ("core_attn",)]
-    ladder = [m for m in ladder if set(m) <= set(modules)]
     selective = [Recompute("selective", modules=m) for m in ladder]
     return (Recompute(), *selective, Recompute("full", "uniform", 1))
 

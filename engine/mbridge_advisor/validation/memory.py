@@ -159,11 +159,14 @@ def small_case(row: Row) -> Case:
                 )
             },
             "precision": precision,
+        "params_dtype": "fp32" if a["precision"] == "fp32" else None,
+        "use_fused_weighted_squared_relu": False,
             "attention_backend": backend,
             "gradient_accumulation_fusion": not a["no_gradient_accumulation_fusion"],
             "grad_reduce_in_fp32": precision not in ("fp32", "fp16") and not a["grad_reduce_in_bf16"],
             "moe_token_dispatcher_type": a["moe_token_dispatcher_type"],
-            "bias_activation_fusion": "--no-bias-gelu-fusion" not in row["raw_args"],
+            "bias_activation_fusion": "--no-bias-gelu-fusion" not in row["raw_args"]
+        or "--use-transformer-engine-op-fuser" in row["raw_args"],
             "attention_softmax_in_fp32": bool(row["raw_args"].get("--attention-softmax-in-fp32")),
             "offload_modules": _words(a["offload_modules"]),
             "cuda_graph_scope": _words(a["cuda_graph_scope"]),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...knowledge.model import Value
+from ..results import NotJudged
+from .words import word
 
 SHORT = (
     ("TP", "tensor_model_parallel_size"),
@@ -38,8 +41,16 @@ def recompute_label(fields: Mapping[str, Value]) -> str:
     return "+".join(map(str, modules)) if isinstance(modules, tuple | list) else "selective"
 
 
+def not_judged_line(rows: Iterable[NotJudged], lang: str) -> str:
+    """How many rules lack something, and what to give, most wanted first."""
+    rows = list(rows)
+    wanted = Counter(name for row in rows for name in row.missing)
+    names = ", ".join(name for name, _ in wanted.most_common())
+    return word("give", lang, len({row.rule for row in rows}), names)
+
+
 def request_line(request: Mapping[str, Any]) -> str:
-    """Model, cluster, sequence length and precision in one line."""
+    """Model, cluster, grid, sequence length and precision in one line."""
     model = request.get("model")
     cluster, training = request.get("cluster", {}), request.get("training", {})
     parts = [model if isinstance(model, str) else "custom model" if model else ""]
@@ -49,6 +60,7 @@ def request_line(request: Mapping[str, Any]) -> str:
         parts.append(f"{training['seq_length']:,} tokens")
     if training.get("precision"):
         parts.append(training["precision"])
+    parts.append(grid_line(request.get("grid", {})))
     return " · ".join(p for p in parts if p)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..explain import Explanation
 from ..results import Advice, Answer, Estimate, Grid, Report, Statement
-from .labels import SHORT, cell, recompute_label, request_line
+from .labels import SHORT, cell, not_judged_line, recompute_label, request_line
 from .words import size, word
 
 
@@ -51,8 +51,7 @@ def report(result: Report, lang: str) -> str:
     out += ["", f"## {word('quantities', lang)}", ""]
     out.append(table([{"field": d.field, "value": cell(d.value)} for d in result.quantities]))
     if result.not_judged:
-        missing = sorted({m for n in result.not_judged for m in n.missing})
-        out += ["", f"{word('not_judged', lang)}: {', '.join(f'`{m}`' for m in missing)}"]
+        out += ["", f"{word('not_judged', lang)}: {not_judged_line(result.not_judged, lang)}"]
     return "\n".join([*out, "", *_notes(result, lang)]).rstrip()
 
 

@@ -14,7 +14,7 @@ from rich.tree import Tree
 
 from ..explain import Explanation
 from ..results import Advice, Answer, Derived, Estimate, Grid, Memory, Report, Statement
-from .labels import SHORT, cell, grid_line, recompute_label, request_line
+from .labels import SHORT, cell, grid_line, not_judged_line, recompute_label, request_line
 from .words import size, word
 
 MARKS = {"error": ("✗", "bold red"), "override": ("↺", "yellow"), "warning": ("!", "yellow"), "advice": ("•", "cyan")}
@@ -44,8 +44,7 @@ def print_advice(advice: Advice, console: Console, lang: str) -> None:
         console.print(_recipes(advice.nearest_recipes))
     if advice.not_judged:
         _title(word("not_judged", lang), console)
-        for n in advice.not_judged[:12]:
-            console.print(f"  {n.rule}: {', '.join(n.missing)}", highlight=False)
+        console.print(Padding(not_judged_line(advice.not_judged, lang), (0, 0, 0, 2)), highlight=False)
     _notes(advice, console, lang)
 
 
@@ -61,9 +60,7 @@ def print_report(report: Report, console: Console, lang: str) -> None:
         console.print(_derived(report.quantities))
     if report.not_judged:
         _title(word("not_judged", lang), console)
-        missing = sorted({m for n in report.not_judged for m in n.missing})
-        rules = len({n.rule for n in report.not_judged})
-        console.print(Padding(f"{rules}: {', '.join(missing)}", (0, 0, 0, 2)), highlight=False)
+        console.print(Padding(not_judged_line(report.not_judged, lang), (0, 0, 0, 2)), highlight=False)
     _notes(report, console, lang)
 
 

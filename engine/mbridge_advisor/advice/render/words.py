@@ -39,6 +39,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "dominated": ("more recompute than needed", "重计算多于所需"),
     "nearest": ("What the vendor ships for this model", "厂商为该模型提供的配方"),
     "not_judged": ("Not judged (unknown)", "未判断（信息未知）"),
+    "give": ("{0} more rules could be judged with: {1}.", "补充以下信息还可判断 {0} 条规则：{1}。"),
     "derivation": ("How it was concluded", "推导过程"),
     "no_fit": ("No grid fits.", "没有可行的网格。"),
     "closest": ("Closest", "最接近的网格"),

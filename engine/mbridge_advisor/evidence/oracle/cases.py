@@ -193,6 +193,8 @@ def _finetune(rng: random.Random, case: Case) -> None:
         case["average_in_collective"] = rng.random() < 0.5
     if rng.random() < 0.3:
         case["packed_sequence"] = True
+    if case["task"] == "lora" and rng.random() < 0.8:
+        case["pretrained_checkpoint"] = "checkpoint"
 
 
 def _overlap(rng: random.Random, case: Case) -> None:
@@ -234,7 +236,9 @@ def _routing(rng: random.Random, case: Case) -> None:
         case["moe_router_num_groups"] = rng.choice((1, 2, 3, 4))
     if rng.random() < 0.7:
         case["moe_router_group_topk"] = rng.choice((1, 2, 4))
-    if rng.random() < 0.2:
+    if rng.random() < 0.3:
+        case["moe_router_score_function"] = rng.choice(("softmax", "sigmoid"))
+    if rng.random() < 0.3:
         case["moe_router_enable_expert_bias"] = True
 
 
@@ -254,7 +258,13 @@ def _offload(rng: random.Random, case: Case) -> None:
 
 
 def _graphs(rng: random.Random, case: Case) -> None:
-    case["cuda_graph_impl"] = rng.choice(("local", "transformer_engine", "full_iteration"))
+    case["cuda_graph_impl"] = rng.choice(("local", "transformer_engine", "transformer_engine", "full_iteration"))
+    case["use_te_rng_tracker"] = rng.random() < 0.8
+    case["check_for_nan_in_loss"] = rng.random() < 0.3
+    if rng.random() < 0.7:
+        case["cuda_graph_scope"] = rng.sample(
+            ("attn", "mlp", "moe", "moe_router", "moe_preprocess"), rng.choice((1, 2))
+        )
 
 
 def _vocabulary(rng: random.Random, case: Case) -> None:
@@ -277,10 +287,86 @@ def _checkpoint(rng: random.Random, case: Case) -> None:
     case["ckpt_format"] = rng.choice(("torch_dist", "fsdp_dtensor", "torch"))
 
 
+# Settings that a rule or two read: any of them, now and then.
+RARE: Mapping[str, tuple[Any, ...]] = {
+    "eval_global_batch_size": (8, 31, 32),
+    "eval_micro_batch_size": (1, 2),
+    "eval_context_parallel_size": (1, 2, 3),
+    "async_save": (True,),
+    "use_gloo_process_groups": (False,),
+    "use_decentralized_pg": (True,),
+    "use_tp_pp_dp_mapping": (True,),
+    "use_torch_fsdp2": (True,),
+    "use_sharp": (True,),
+    "sharp_enabled_group": ("dp", "dp_replica", "tp"),
+    "checkpoint_save": ("checkpoint",),
+    "transformer_impl": ("local",),
+    "attention_backend": ("flash", "fused", "unfused", "local"),
+    "attention_dropout": (0.1,),
+    "hidden_dropout": (0.1,),
+    "batch_invariant_mode": (True,),
+    "hybrid_context_parallel": (True,),
+    "optimizer": ("sgd", "adam"),
+    "num_buckets": (2,),
+    "bucket_size": (40000000,),
+    "nccl_ub": (True,),
+    "pytorch_cuda_alloc_conf": ("expandable_segments:True",),
+    "cuda_device_max_connections": ("1",),
+    "fsdp_manual_registration": (True,),
+    "fsdp_double_buffer": (True,),
+    "check_weight_hash_across_dp_replicas_interval": (10,),
+    "gradient_accumulation_fusion": (False,),
+    "restore_modelopt_state": (True,),
+    "apply_rope_fusion": (True,),
+    "mla_down_proj_fusion": (True,),
+    "rotary_interleaved": (True,),
+    "attention_output_gate": (True,),
+    "no_rope_freq": (2, 3),
+    "use_te_activation_func": (True,),
+    "bias_activation_fusion": (True,),
+    "overlap_param_gather_with_optimizer_step": (True,),
+    "distribute_saved_activations": (True,),
+    "moe_layer_recompute": (True,),
+    "overlap_p2p_comm_warmup_flush": (True,),
+    "batch_p2p_comm": (True, False),
+    "pipeline_model_parallel_comm_backend": ("ucc", "nccl"),
+    "variable_seq_lengths": (True,),
+    "tensor_parallel_num_weight_shards": (1, 2, 3, 4),
+    "expert_tensor_parallel_num_weight_shards": (1, 2, 4),
+    "ep_overlap_early_attn_memory_release": (True,),
+    "overlap_dispatch_backward_with_experts_wgrad": (True,),
+    "wgrad_deferral_limit": (0, -1),
+    "first_last_layers_bf16": (True,),
+    "num_layers_at_start_in_bf16": (1, 4),
+    "rampup_batch_size": ([2, 2, 100], [1, 3, 100], [2, 2]),
+    "decrease_batch_size_if_needed": (True,),
+    "train_samples": (320,),
+    "dataset_seq_length": (2048, 4096),
+    "moe_enable_deepep": (True,),
+    "moe_expert_rank_capacity_factor": (1.5,),
+    "moe_ncclep_static_shape": (True,),
+    "moe_router_padding_for_quantization": (True,),
+    "moe_router_load_balancing_type": ("sinkhorn", "none", "seq_aux_loss"),
+    "moe_latent_size": (64,),
+    "moe_paged_stash": (True,),
+    "moe_grouped_gemm": (False,),
+    "use_transformer_engine_op_fuser": (True,),
+    "experimental_attention_variant": ("dsa", "gated_delta_net"),
+}
+MOE_ONLY = ("moe_", "ep_overlap", "overlap_dispatch")
+
+
+def _rare(rng: random.Random, case: Case) -> None:
+    moe, mla = "num_moe_experts" in case, "multi_latent_attention" in case
+    names = [n for n in RARE if (moe or not n.startswith(MOE_ONLY)) and (mla or not n.startswith("mla_"))]
+    for name in rng.sample(names, rng.choice((1, 1, 2))):
+        case[name] = rng.choice(RARE[name])
+
+
 FEATURES: tuple[Callable[[random.Random, Case], None], ...] = (
     *(_uneven, _account, _layout, _mtp, _recompute, _context, _optimizer, _precision_aware, _fsdp, _precision),
     *(_finetune, _overlap, _group, _offload, _graphs, _vocabulary, _bias, _determinism, _checkpoint),
-    *(_uneven, _account, _layout, _context),
+    *(_uneven, _account, _layout, _context, _rare, _rare, _rare, _rare, _rare),
 )
 MOE_FEATURES = (_dispatcher, _capacity, _routing, _frequency, _overlap, _dispatcher)
 

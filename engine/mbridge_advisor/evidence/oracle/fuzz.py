@@ -44,6 +44,25 @@ COMPARED = {
 }
 # Names that the worker puts in place itself: what it builds a configuration from, and what stands in two sections.
 BARE = frozenset(SMALLEST) | {"use_distributed_optimizer", "use_megatron_fsdp"}
+# What models and recipes set, so that the vocabulary has no default: the values of the oracle's own model.
+STATED: Mapping[str, Value] = {
+    "apply_rope_fusion": False,
+    "attention_dropout": 0.0,
+    "hidden_dropout": 0.0,
+    "bias_activation_fusion": False,
+    "bias_dropout_fusion": False,
+    "check_for_nan_in_loss": True,
+    "experimental_attention_variant": None,
+    "gradient_accumulation_fusion": True,
+    "moe_router_load_balancing_type": "aux_loss",
+    "moe_router_pre_softmax": False,
+    "moe_router_score_function": "softmax",
+    "no_rope_freq": None,
+    "rope_type": "yarn",
+    "rotary_interleaved": False,
+    "use_te_rng_tracker": False,
+}
+COUNTS = ("verdict", "stage", "unsupported", "rules", "alone", "located")
 Kind = Literal["missing", "wrong", "value"]
 
 
@@ -52,7 +71,9 @@ class Opinion:
     """What our rules say of a case.
 
     Attributes:
-        rules: ids of the constraints of severity error that fire; ``request: REASON`` where the request is refused.
+        rules: ids of the constraints of severity error that fire and claim the code as evidence (a rule that rests on
+            documents only, such as one on another library's checks, is none that the oracle could confirm);
+            ``request: REASON`` where the request is refused.
         config: the case for the oracle: dotted path, environment variable or name -> value.
         defaults: what we take for granted where nothing is given, for the oracle.
         values: all facts, given and derived.
@@ -75,28 +96,52 @@ class Ours:
         known = self.knowledge.terms
         case = {name: value for name, value in case.items() if name in known}
         config = {self._key(name): value for name, value in case.items()}
+        precision = case.get("precision", "bf16")
+        stated: dict[str, Value] = {
+            **STATED,
+            # as Bridge's precision recipes have it
+            "fp8_param_gather": precision in ("fp8_cs", "fp8_mx", "fp8_delayed"),
+            "reuse_grad_buf_for_mxfp8_param_ag": precision == "fp8_mx",
+        }
         request: dict[str, Any] = {"bridge": self.revision.tag}
         for name, value in case.items():
             term = known[name]
-            if term.section != "model" or value is not None:
+            if term.section == "model" and term.field not in FIELD_NAMES:
+                stated[name] = value
+            elif term.section != "model" or value is not None:
                 request.setdefault(term.section, {})[term.field] = value
-        for name in [n for n in request.get("model", {}) if n not in FIELD_NAMES]:
-            request.setdefault("training", {})[name] = request["model"].pop(name)
         try:
-            facts = build_facts(parse_request(request, self.knowledge), self.knowledge)
+            facts = build_facts(parse_request(request, self.knowledge), self.knowledge).values
         except RequestError as error:
             return Opinion((f"request: {error.field} {error.reason}",), config, {}, {})
+        asked = {name for name in case if known[name].section != "model"}
+        facts = {**facts, **{name: value for name, value in stated.items() if name in known and name not in asked}}
         defaults: dict[str, Any] = {}
-        for name, value in facts.values.items():
+        for name, value in facts.items():
             term = known[name]
             # Bridge derives the settings of these two sections from others unless told otherwise.
             derived = term.path is None or term.path.startswith(("comm_overlap.", "mixed_precision."))
             if name not in case and not derived and value is not None and not name.startswith("linear_"):
                 defaults[self._key(name)] = _plain(name, value)
-        inference = infer(self.program, facts.values, engine="reference")
+        inference = infer(self.program, facts, engine="reference")
         fired = {firing.rule for firing in inference.firings}
-        rules = tuple(sorted(fired & self.program.constraints.keys()))
+        claims = (
+            i for i, step in self.program.constraints.items() if step.rule and step.rule.status == "code_verified"
+        )
+        rules = tuple(sorted(fired.intersection(claims)))
         return Opinion(rules, config, defaults, inference.facts)
+
+    def cites(self, rule: str, verdict: Verdict) -> bool:
+        """Whether the code rejects in a symbol that the rule cites, or called from one."""
+        path, _, rest = verdict.where.partition(":")
+        frames = {verdict.where.rpartition(" ")[2].rpartition(".")[2]} | {f.rpartition(" ")[2] for f in verdict.trace}
+        for citation in self.knowledge.rules[rule].citations if rule in self.knowledge.rules else ():
+            symbol = citation.where.get("symbol", "")
+            if citation.where.get("path", "").endswith(path) and rest.endswith(" " + symbol):
+                return True
+            if symbol and symbol.rpartition(".")[2] in frames - {"__init__", "__post_init__", "validate", "finalize"}:
+                return True
+        return False
 
     def _key(self, name: str) -> str:
         term = self.knowledge.terms[name]
@@ -141,7 +186,16 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class Report:
-    """What a run found."""
+    """What a run found.
+
+    Attributes:
+        unsupported: what the oracle couldn't tell -> how often.
+        stages: where the code rejected -> how often.
+        rules: our firings among the rejected.
+        alone: the same where no other rule fired: then the code confirms this one.
+        located: of those, where it rejected in a symbol that the rule cites.
+        suppressed: causes of further disagreements -> how many.
+    """
 
     revision: str
     seed: int
@@ -151,6 +205,8 @@ class Report:
     unsupported: Mapping[str, int]
     stages: Mapping[str, int]
     rules: Mapping[str, int]
+    alone: Mapping[str, int]
+    located: Mapping[str, int]
     disagreements: tuple[Disagreement, ...]
     suppressed: Mapping[str, int]
     seconds: float
@@ -194,6 +250,7 @@ def fuzz(
     cases: Iterable[Case],
     *,
     per_cause: int = 2,
+    cites: Callable[[str, Verdict], bool] = lambda rule, verdict: False,
     progress: Callable[[int, int], None] = lambda done, found: None,
 ) -> tuple[list[Disagreement], Counter[str], dict[str, Counter[str]]]:
     """Compare on all cases.
@@ -202,16 +259,16 @@ def fuzz(
         oracle: the real code: (config, defaults) -> verdict.
         ours: our rules.
         cases: what to try.
+        cites: whether a rule cites the place where the code rejects.
         per_cause: how many disagreements of one cause to shrink and keep; more are counted.
         progress: called after each case with the cases done and the disagreements found.
 
     Returns:
-        The disagreements, how many more there were by cause, and counts: ``verdict``, ``stage``, ``unsupported``
-        (messages), ``rules`` (our firings where both reject).
+        The disagreements, how many more there were by cause, and counts by :data:`COUNTS` (see :class:`Report`).
     """
     kept: list[Disagreement] = []
     more: Counter[str] = Counter()
-    counts: dict[str, Counter[str]] = {k: Counter() for k in ("verdict", "stage", "unsupported", "rules")}
+    counts: dict[str, Counter[str]] = {k: Counter() for k in COUNTS}
     seen: Counter[tuple[str, str]] = Counter()
 
     def ask(case: Case) -> tuple[Opinion, Verdict, tuple[Kind, str, str] | None]:
@@ -225,6 +282,9 @@ def fuzz(
         if verdict.verdict == "reject":
             counts["stage"][verdict.stage] += 1
             counts["rules"].update(opinion.rules)
+            if len(opinion.rules) == 1:
+                counts["alone"].update(opinion.rules)
+                counts["located"].update(rule for rule in opinion.rules if cites(rule, verdict))
         if verdict.verdict == "unsupported":
             counts["unsupported"][f"{verdict.stage}: {_place(verdict)}"] += 1
         if difference is not None:
@@ -256,10 +316,9 @@ def run(
     progress: Callable[[int, int], None] = lambda done, found: None,
 ) -> Report:
     """Fuzz one revision with a started oracle."""
-    rng, started = random.Random(seed), time.monotonic()
-    kept, more, counts = fuzz(
-        oracle.judge, Ours(knowledge, revision), (generate(rng) for _ in range(count)), progress=progress
-    )
+    rng, started, ours = random.Random(seed), time.monotonic(), Ours(knowledge, revision)
+    cases = (generate(rng) for _ in range(count))
+    kept, more, counts = fuzz(oracle.judge, ours, cases, cites=ours.cites, progress=progress)
     return Report(
         revision=revision.tag,
         seed=seed,
@@ -269,6 +328,8 @@ def run(
         unsupported=dict(counts["unsupported"].most_common()),
         stages=dict(counts["stage"].most_common()),
         rules=dict(counts["rules"].most_common()),
+        alone=dict(counts["alone"].most_common()),
+        located=dict(counts["located"].most_common()),
         disagreements=tuple(kept),
         suppressed=dict(more.most_common()),
         seconds=round(time.monotonic() - started, 1),

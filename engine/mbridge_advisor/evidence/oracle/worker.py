@@ -482,7 +482,7 @@ class Oracle:
         cfg = kit.ConfigContainer(
             model=model,
             train=kit.TrainingConfig(
-                train_iters=10,
+                train_iters=None if flat.get("train.train_samples") or flat.get("train.num_epochs") else 10,
                 global_batch_size=flat.pop("global_batch_size"),
                 micro_batch_size=flat.pop("micro_batch_size"),
             ),
@@ -499,8 +499,6 @@ class Oracle:
         if task == "lora":
             lora = importlib.import_module("megatron.bridge.peft.lora").LoRA
             cfg.peft = lora(**({"dim": flat.pop("lora_rank")} if flat.get("lora_rank") else {}))
-            os.makedirs("checkpoint", exist_ok=True)  # in the runner's temporary folder; Bridge looks whether it exists
-            cfg.checkpoint.pretrained_checkpoint = "checkpoint"
         flat.pop("lora_rank", None)
         for name, value in defaults.items():
             with contextlib.suppress(UnsupportedError):
@@ -673,6 +671,8 @@ class Oracle:
             normalization=config.normalization,
         )
         spec = self._spec(view)
+        provided = self.call["transformer_layer_spec"].submodules.self_attention.submodules
+        spec.submodules.self_attention.submodules.core_attention = provided.core_attention  # provide() may change it
         return self.spec_utils.build_module(
             spec,
             config=config,
@@ -848,6 +848,7 @@ def main() -> None:
         traceback.print_exc()
         answer({"ready": False, "message": f"{type(error).__name__}: {error}"})
         return
+    os.makedirs("checkpoint", exist_ok=True)  # for requests that name one; the runner's folder is temporary
     answer({"ready": True, "versions": _versions(), "limits": list(LIMITS), "stages": list(STAGES)})
     for line in sys.stdin:
         if not line.strip():

@@ -1,0 +1,134 @@
+"""Fit the constants of the time model to published throughput, and score each model with constants fitted without it.
+
+    python benchmarks/fit_time.py DATA_DIR [--leave-out]
+
+DATA_DIR holds published_throughput.jsonl, recipe_grids.jsonl and measured_memory_large.jsonl (step times). The fit is a damped Gauss-Newton on the logarithms of
+the constants: squared errors of log(predicted / published), large ones counted linearly (Huber), and a pull towards the
+first guesses. It prints constants and scores and changes no file.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from mbridge_advisor.knowledge.load import load
+from mbridge_advisor.memory import calibration as calibration_
+from mbridge_advisor.validation.memory import read_rows
+from mbridge_advisor.validation.throughput import Case, cases, measured_cases
+
+# name -> (first guess, standard deviation of its pull in logarithms)
+FITTED = {
+    "gemm_efficiency_bf16": (0.7, 0.1),
+    "gemm_efficiency_fp8": (0.65, 0.15),
+    "gemm_efficiency_fp4": (0.4, 0.2),
+    "attention_efficiency": (0.5, 0.2),
+    "grouped_gemm_efficiency": (0.85, 0.1),
+    "sustained_hopper": (1.0, 0.15),
+    "sustained_blackwell": (0.85, 0.15),
+    "memory_efficiency": (0.75, 0.2),
+    "scan_efficiency": (0.3, 0.5),
+    "nvlink_efficiency": (0.7, 0.2),
+    "all_to_all_efficiency": (0.5, 0.3),
+    "network_efficiency": (0.8, 0.2),
+    "tp_exposed": (0.4, 0.4),
+    "ep_exposed": (0.3, 0.4),
+    "launch_seconds_block": (3e-4, 0.4),
+    "launch_seconds_router": (4e-3, 0.5),
+    "launch_seconds_sync": (3e-3, 0.5),
+    "launch_seconds_expert": (1.5e-4, 0.5),
+    "cp_exposed": (0.3, 0.5),
+    "dp_exposed": (0.1, 0.5),
+    "host_seconds_per_step": (0.02, 0.5),
+}
+HUBER = 0.15
+NOISE = 0.08
+
+
+def residuals(sample: Sequence[Case], constants: dict[str, float]) -> np.ndarray:
+    """log(predicted / published) of each case, shape (n,)."""
+    rates = [case.predict(constants).tokens_per_second_per_gpu[0] / case.tokens_per_second_per_gpu for case in sample]
+    return np.log(np.array(rates))
+
+
+def fit(sample: Sequence[Case], fixed: dict[str, float], rounds: int = 8) -> dict[str, float]:
+    """Constants that fit the sample, from the first guesses; ``fixed`` gives those that aren't fitted."""
+    names = list(FITTED)
+    centre, spread = np.log([FITTED[n][0] for n in names]), np.array([FITTED[n][1] for n in names])
+    limit = np.log([1.0 if "efficiency" in n or "sustained" in n else np.inf for n in names])
+    x = centre.copy()
+
+    def at(point: np.ndarray) -> dict[str, float]:
+        return {**fixed, **dict(zip(names, np.exp(point), strict=True))}
+
+    def loss(r: np.ndarray, point: np.ndarray) -> float:
+        a = np.abs(r)
+        robust = np.where(a < HUBER, a**2, 2 * HUBER * a - HUBER**2)
+        return float(np.sum(robust) / NOISE**2 + np.sum(((point - centre) / spread) ** 2))
+
+    r = residuals(sample, at(x))
+    damping = 1.0
+    for _ in range(rounds):
+        jacobian = np.stack([(residuals(sample, at(x + 0.02 * unit)) - r) / 0.02 for unit in np.eye(len(x))], axis=1)
+        weight = np.minimum(1, HUBER / np.maximum(np.abs(r), 1e-9)) / NOISE**2
+        hessian = jacobian.T @ (weight[:, None] * jacobian) + np.diag(1 / spread**2)
+        slope = jacobian.T @ (weight * r) + (x - centre) / spread**2
+        before = loss(r, x)
+        for _ in range(6):
+            step = np.clip(np.linalg.solve(hessian + damping * np.diag(np.diag(hessian)), -slope), -0.5, 0.5)
+            there = np.minimum(x + step, limit)
+            tried = residuals(sample, at(there))
+            if loss(tried, there) < before:
+                x, r, damping = there, tried, damping / 4
+                break
+            damping *= 4
+        else:
+            break
+        if before - loss(r, x) < 1e-3 * before:
+            break
+    return at(x)
+
+
+def scores(sample: Sequence[Case], r: np.ndarray) -> str:
+    """Median error, share within 20 %, bias by model and system."""
+    e = np.exp(r) - 1
+    lines = [f"n {len(e)}  median {np.median(abs(e)):.1%}  within 20 % {np.mean(abs(e) < 0.2):.0%}  bias {e.mean():+.1%}"]
+    for label, key in (("model", lambda c: c.model), ("system", lambda c: c.gpu.name)):
+        for group in sorted({key(c) for c in sample}):
+            x = e[[key(c) == group for c in sample]]
+            lines.append(f"  {label} {group:22s} n {len(x):3d}  median {np.median(abs(x)):.1%}  bias {x.mean():+.1%}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--leave-out", action="store_true", help="also fit without each model in turn")
+    arguments = parser.parse_args()
+    rows, recipes = (read_rows(arguments.data / f) for f in ("published_throughput.jsonl", "recipe_grids.jsonl"))
+    knowledge = load()
+    sample = cases(rows, recipes, knowledge)
+    sample += measured_cases(read_rows(arguments.data / "measured_memory_large.jsonl"), knowledge)
+    fixed = dict(calibration_.default())
+    fitted = fit(sample, fixed)
+    r = residuals(sample, fitted)
+    for name in FITTED:
+        print(f"{name:28s} now {fixed[name]:.4g} fitted {fitted[name]:.4g}")
+    print(scores(sample, r))
+    e = np.exp(-r)  # published / predicted
+    print(f"80 % range of published / predicted: {np.quantile(e, 0.1):.3f} .. {np.quantile(e, 0.9):.3f}")
+    if arguments.leave_out:
+        left = np.zeros(len(sample))
+        for model in sorted({c.model for c in sample}):
+            rest = [c for c in sample if c.model != model]
+            without = fit(rest, fixed)
+            here = [i for i, c in enumerate(sample) if c.model == model]
+            left[here] = residuals([sample[i] for i in here], without)
+        print("each model by constants fitted without it")
+        print(scores(sample, left))
+
+
+if __name__ == "__main__":
+    main()
