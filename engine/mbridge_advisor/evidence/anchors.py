@@ -122,16 +122,19 @@ class _Search:
         self._walk(symbol, (), top=True)
 
     def best(self, wanted: set[str]) -> tuple[ast.stmt, tuple[Guard, ...]] | None:
-        """The place, or None. Of two equally small ones the first."""
-        found: tuple[int, ast.stmt, tuple[Guard, ...]] | None = None
+        """The place, or None. What enforces by itself goes before the rest; of two equally small ones the first."""
+        found: tuple[tuple[bool, int], ast.stmt, tuple[Guard, ...]] | None = None
+        telling = {word for word in wanted if word.isidentifier() and word not in ("None", "True", "False")}
         for statement, guards, own, size in self.places:
-            missing = wanted - own
-            if missing and not (
-                wanted & _words(_header(statement)) and missing <= set().union(*(_words(t) for t, _ in guards))
-            ):
+            if not wanted <= own | set().union(*(_words(test) for test, _ in guards)):
                 continue
-            if found is None or size < found[0]:
-                found = (size, statement, guards)
+            header = _words(_header(statement))
+            if not wanted <= own and not telling & header:
+                continue
+            around = header.union(*(_words(test) for test, _ in guards))
+            rank = (not (_enforces(statement) and telling & header and wanted <= around), size)
+            if found is None or rank < found[0]:
+                found = (rank, statement, guards)
         return None if found is None else found[1:]
 
     def _walk(self, node: ast.stmt, guards: tuple[Guard, ...], top: bool = False) -> tuple[set[str], int]:
@@ -154,6 +157,17 @@ class _Search:
             size += 10**6  # a whole symbol only where nothing in it will do
         self.places[place] = (node, guards, words, size)
         return words, size
+
+
+def _enforces(node: ast.stmt) -> bool:
+    """Whether a statement asserts, or raises or warns where its test holds."""
+    if isinstance(node, ast.If):
+        return any(
+            isinstance(s, ast.Raise)
+            or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and _speaks(s.value))
+            for s in node.body
+        )
+    return isinstance(node, ast.Assert)
 
 
 def _children(node: ast.stmt) -> Iterator[ast.stmt]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from ..errors import KnowledgeError, Problem
+from ..knowledge.locate import find_root
 
 Calibration = Mapping[str, float]
 
@@ -30,10 +31,5 @@ def read(path: Path) -> dict[str, float]:
 
 @lru_cache(maxsize=1)
 def default() -> Calibration:
-    """The constants shipped with the knowledge base."""
-    here = Path(__file__).resolve()
-    for parent in here.parents:
-        path = parent / "knowledge" / "facts" / "calibration.yaml"
-        if path.is_file():
-            return read(path)
-    raise KnowledgeError([Problem("knowledge/facts/calibration.yaml", None, "", "was not found", "the knowledge base")])
+    """The constants of the knowledge base in use."""
+    return read(find_root() / "knowledge" / "facts" / "calibration.yaml")

@@ -142,8 +142,10 @@ class Settings:
     @classmethod
     def of(cls, values: dict[str, Any]) -> Settings:
         """Settings from a mapping by field name; unknown names and None values are left at their default."""
-        known = {f.name: f for f in fields(cls)}
-        chosen = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known and v is not None}
+        known = {f.name for f in fields(cls)}
+        chosen: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in known and v is not None
+        }
         return cls(**chosen)
 
     @property

@@ -13,10 +13,10 @@ from ..memory import calibration as calibration_
 from ..memory.grids import Floats, Grids
 from ..memory.layers import LINEAR_BYTES, Shape, Weights, mtp_depth, shape, weights
 from ..memory.parameters import LayerKind, layer_kinds, mtp_layer_kinds, padded_vocab_size
-from ..memory.plan import Stages, stages, unique_columns
+from ..memory.plan import stages, unique_columns
 from ..memory.settings import Settings
 from . import network
-from .work import Work, layer_work
+from .work import layer_work
 
 COMPONENTS = (
     "attention", "mlp", "experts", "elementwise", "routing", "output_layer", "recompute", "tp_communication",

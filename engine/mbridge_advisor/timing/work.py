@@ -12,7 +12,6 @@ from ..memory.layers import Shape, Weights, mamba_sizes
 from ..memory.parameters import LayerKind
 from ..memory.settings import Settings
 
-
 _SCAN_PASSES = 8
 """Times that a chunked scan moves its operands: convolution, chunk states, scan and gated norm read and write them."""
 

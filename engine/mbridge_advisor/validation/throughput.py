@@ -1,4 +1,4 @@
-"""Published throughput rows: the settings that the vendor's recipe of that release had, and predicted against published.
+"""Published throughput rows: the settings that the vendor's recipe of that release had, predicted against published.
 
 The tables print sizes only; recompute, pipeline layout, CUDA graphs and dispatcher come from the recipe of the same
 model, system and precision whose release and grid are nearest.
@@ -18,9 +18,15 @@ from ..timing import TimeEstimate, estimate
 from .memory import large_cases
 
 Row = Mapping[str, Any]
-TAGS = {"25.09": "v0.2.0", "25.11": "v0.2.0", "26.02": "v0.3.1", "26.04": "v0.4.2", "26.06": "v0.5.1", "26.08": "v0.6.0"}
+TAGS = {
+    "25.09": "v0.2.0", "25.11": "v0.2.0", "26.02": "v0.3.1", "26.04": "v0.4.2", "26.06": "v0.5.1", "26.08": "v0.6.0",
+}
 """Container release -> Bridge release whose recipes it ran."""
-PRECISIONS = {"BF16": "bf16", "FP8": "fp8_cs", "FP8-CS": "fp8_cs", "FP8-MX": "fp8_mx", "MXFP8": "fp8_mx", "NVFP4": "nvfp4"}
+MEASURED = "measured"
+"""Release of rows that come from measured runs instead of published tables."""
+PRECISIONS = {
+    "BF16": "bf16", "FP8": "fp8_cs", "FP8-CS": "fp8_cs", "FP8-MX": "fp8_mx", "MXFP8": "fp8_mx", "NVFP4": "nvfp4",
+}
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class Case:
     settings: Settings
     grids: Grids
     gpu: Gpu
-    recipe: str | None
+    recipe: Any
     tokens_per_second_per_gpu: float
 
     def predict(self, calibration: Mapping[str, float] | None = None) -> TimeEstimate:
@@ -66,7 +72,8 @@ def nearest_recipe(row: Row, recipes: Sequence[Row]) -> Row | None:
         same = sum((recipe.get(name) or 1) == (value or 1) for name, value in grid.items())
         batch = (recipe.get("mbs") == row["mbs"]) + 0.5 * (recipe.get("gbs") == row["gbs"])
         gpus = recipe.get("num_gpus") == row["num_gpus"]
-        return 3 * (recipe["tag"] == tag) + 2 * same + batch + 2 * gpus + (recipe.get("precision_name") == precision)
+        named = recipe.get("precision_name") == precision
+        return float(3 * (recipe["tag"] == tag) + 2 * same + batch + 2 * gpus + named)
 
     fitting = [
         r for r in recipes
@@ -138,7 +145,8 @@ def case_of(row: Row, recipes: Sequence[Row], architecture: Architecture, gpu: G
         cp=row["cp"] or 1, ep=row["ep"] or 1, mbs=row["mbs"], recompute=recompute, layout=layout,
     )
     return Case(row["id"], row["model_key"], row["release"], replace(architecture, mtp_num_layers=depth),
-                settings_of(row, recipe), grids, gpu, recipe["id"] if recipe else None, row["tokens_per_sec_per_gpu"])
+                settings_of(row, recipe), grids, gpu, recipe["id"] if recipe else None,
+                float(row["tokens_per_sec_per_gpu"]))
 
 
 def cases(rows: Sequence[Row], recipes: Sequence[Row], knowledge: Knowledge, task: str = "pretrain") -> list[Case]:
@@ -162,6 +170,7 @@ def measured_cases(rows: Sequence[Row], knowledge: Knowledge) -> list[Case]:
         case = large_cases(row)[0]
         batch = row["batch"]
         rate = batch["global_batch_size"] * batch["seq_length"] / (milliseconds / 1000) / row["world_size"]
-        out.append(Case(row["id"], f"{row['model']} (few layers)", "measured", case.architecture, case.settings,
+        model = {"llama3-70b": "llama3_70b", "deepseekv2": "deepseek_v2"}.get(row["model"], row["model"])
+        out.append(Case(row["id"], model, MEASURED, case.architecture, case.settings,
                         case.grids, knowledge.gpus[row["gpu"]], None, rate))
     return out
