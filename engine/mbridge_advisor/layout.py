@@ -53,6 +53,16 @@ class Layout:
         return self._all.count("m")
 
     @property
+    def mtp_entries(self) -> tuple[int, ...]:
+        """Indices of the entries that hold MTP layers, from 0."""
+        return tuple(i for i, entry in enumerate(self.entries) if "m" in entry)
+
+    @property
+    def decoders_after_mtp(self) -> int:
+        """Decoder layers behind the first MTP layer."""
+        return self._all.partition("m")[2].count("t")
+
+    @property
     def embeddings(self) -> int:
         """How often the embedding stands in the layout (Core asks for exactly one)."""
         return self._all.count("E")
@@ -158,6 +168,9 @@ FACTS = (
     "layout_starts_with_embedding",
     "layout_ends_with_loss",
     "layout_max_stage_layers",
+    "layout_decoders_after_mtp",
+    "layout_mtp_stages",
+    "layout_first_mtp_stage",
 )
 
 
@@ -179,4 +192,7 @@ def layout_facts(value: str | None) -> dict[str, int | bool | None]:
         "layout_starts_with_embedding": layout.starts_with_embedding,
         "layout_ends_with_loss": layout.ends_with_loss,
         "layout_max_stage_layers": layout.max_stage_layers,
+        "layout_decoders_after_mtp": layout.decoders_after_mtp,
+        "layout_mtp_stages": len(layout.mtp_entries),
+        "layout_first_mtp_stage": layout.mtp_entries[0] if layout.mtp_entries else None,
     }

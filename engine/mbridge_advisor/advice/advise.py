@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from ..inference import Inference, Program, infer
@@ -13,8 +14,8 @@ from ..knowledge.model import Knowledge, Text, Value
 from ..search.run import Found, search
 from ..search.space import OPEN
 from .common import as_request, package_version
-from .figures import assumptions, memory_of, need, overrides, pinned_names, settings_of, throughput_of
 from .estimate import grid_fields, sizes
+from .figures import assumptions, memory_of, need, overrides, pinned_names, settings_of, throughput_of
 from .programs import program_for
 from .recipes import nearest_recipes
 from .render.words import size
@@ -44,22 +45,15 @@ def advise(
     """
     checked, base = as_request(request, knowledge)
     need(checked, gpu=True, world=True)
-    assumed, notes = assumptions(checked)
     program = program_for(base, checked.revision)
-    pinned = pinned_names(checked)
-    open_names = [name for name in OPEN if name not in pinned]
-    open_fields = {base.terms[name].field for name in open_names}
-    facts = build_facts(checked, base, open_names=open_names, assumed=assumed)
-    inference = infer(program, facts.values)
-    found = _search(checked, base, program, inference, facts.values, pinned, top, progress)
-    grids = tuple(_grid(checked, base, program, assumed, found, row) for row in range(len(found.choices)) if found.time)
+    plan = _plan(checked, base, program)
+    found = _search(plan, top, progress)
+    notes = list(plan.notes)
+    open_fields = {base.terms[name].field for name in OPEN if name not in plan.pinned}
+    grids = tuple(_grid(plan, found, row) for row in range(len(found.choices)) if found.time)
     spoken = {s.rule for g in grids for s in (*g.reasons, *g.cautions)}
-    about = tuple(
-        s
-        for s in statements(inference, program, base)
-        if s.kind != "constraint" and (s.rule not in spoken or not grids)
-    )
-    miss = None if grids else _miss(checked, base, program, found, inference, assumed, top)
+    about = tuple(s for s in statements(plan.inference, program, base) if s.rule not in spoken)
+    miss = None if grids else _miss(plan, found)
     if grids and not found.fits:
         notes.append(
             Text(
@@ -68,9 +62,7 @@ def advise(
             )
         )
     return Advice(
-        request=checked.with_values(**{k: v for k, (v, _) in assumed.items() if k in ("seq_length", "gbs")}).to_dict(
-            base
-        ),
+        request=checked.with_values(seq_length=plan.facts["seq_length"], gbs=plan.facts["gbs"]).to_dict(base),
         bridge=checked.revision.tag,
         knowledge=base.version,
         package=package_version(),
@@ -81,36 +73,70 @@ def advise(
         candidates=found.candidates,
         nearest_recipes=nearest_recipes(checked, base),
         not_judged=tuple(
-            n for n in not_judged(inference, program, base, kinds=("sizing",)) if not set(n.missing) & open_fields
+            n for n in not_judged(plan.inference, program, base, kinds=("sizing",)) if not set(n.missing) & open_fields
         ),
-        derived=derived(inference, base),
+        derived=derived(plan.inference, base),
         miss=miss,
     )
 
 
-def _search(
-    request: Request,
-    base: Knowledge,
-    program: Program,
-    inference: Inference,
-    facts: Mapping[str, Value],
-    pinned: Mapping[str, Value],
-    top: int,
-    progress: Callable[[str, float], None] = lambda stage, share: None,
-) -> Found:
+@dataclass(frozen=True)
+class _Plan:
+    """A request ready for the search.
+
+    Attributes:
+        request: with the settings that sizing rules suggest filled in.
+        suggested: short names of those settings.
+        assumed: values that nobody gave.
+        pinned: open names that the request fixes.
+        facts, inference: what is known of the request itself.
+        notes: for the reader.
+    """
+
+    request: Request
+    base: Knowledge
+    program: Program
+    suggested: tuple[str, ...]
+    assumed: Mapping[str, tuple[Value, str]]
+    pinned: Mapping[str, Value]
+    facts: Mapping[str, Value]
+    inference: Inference
+    notes: tuple[Text, ...]
+
+
+def _plan(request: Request, base: Knowledge, program: Program) -> _Plan:
+    """Assume what is missing, conclude what follows, and take the settings that the conclusions suggest."""
+    assumed, notes = assumptions(request)
+    pinned = pinned_names(request)
+    open_names = [name for name in OPEN if name not in pinned]
+    facts = build_facts(request, base, open_names=open_names, assumed=assumed)
+    inference = infer(program, facts.values)
+    suggested = {
+        term.suggests: inference.facts[term.name]
+        for term in base.terms.values()
+        if term.suggests and term.name in inference.facts and term.suggests not in request.values
+    }
+    if suggested:
+        # A setting changes only what follows from it; what was suggested stays said, as the rule that said it fired.
+        request = request.with_values(**suggested)
+        facts = build_facts(request, base, open_names=open_names, assumed=assumed)
+        inference = infer(program, facts.values)
+    return _Plan(request, base, program, tuple(suggested), assumed, pinned, facts.values, inference, tuple(notes))
+
+
+def _search(plan: _Plan, top: int, progress: Callable[[str, float], None] = lambda stage, share: None) -> Found:
+    request, base = plan.request, plan.base
     arch, gpu = request.architecture, request.gpu
     assert arch is not None
     assert gpu is not None
-    # What was concluded once holds for every candidate, so only what depends on the open names is left to compute.
-    settled = {k: v for k, v in inference.facts.items() if k in facts or k in inference.derivations}
     return search(
         arch,
-        settings_of(request, facts, base),
+        settings_of(request, plan.facts, base),
         gpu,
-        program,
-        settled,
-        pinned,
-        bounds_of(inference, base, pinned),
+        plan.program,
+        plan.inference.facts,
+        plan.pinned,
+        bounds_of(plan.inference, base, plan.pinned),
         base.calibration_values,
         top,
         progress,
@@ -132,52 +158,42 @@ def bounds_of(
     return out
 
 
-def _grid(
-    request: Request, base: Knowledge, program: Program, assumed: Mapping[str, Any], found: Found, row: int
-) -> Grid:
+def _grid(plan: _Plan, found: Found, row: int) -> Grid:
     """One finalist, explained by the inference like any given configuration."""
     assert found.memory is not None
     assert found.time is not None
-    assert request.gpu is not None
-    chosen = request.with_values(**found.choices[row])
-    facts = build_facts(chosen, base, assumed=assumed)
-    inference = infer(program, facts.values)
-    said = statements(inference, program, base)
-    assert not any(s.severity == "error" for s in said), "a finalist breaks a rule: the evaluators disagree"
+    assert plan.request.gpu is not None
+    base = plan.base
+    chosen = plan.request.with_values(**found.choices[row])
+    facts = build_facts(chosen, base, assumed=plan.assumed)
+    inference = infer(plan.program, facts.values)
+    said = statements(inference, plan.program, base)
+    broken = [s.rule for s in said if s.kind == "constraint" and s.severity == "error"]
+    assert not broken, f"a finalist breaks {broken}: the evaluators disagree"
     fields = grid_fields(facts, base)
+    fields |= {base.terms[name].field: facts.values[name] for name in (*plan.suggested, "seq_length")}
     return Grid(
         fields=fields,
         sizes=sizes(inference, base),
-        memory=memory_of(found.memory, row, request.gpu.memory_bytes),
+        memory=memory_of(found.memory, row, plan.request.gpu.memory_bytes),
         throughput=throughput_of(found.time, row),
         reasons=tuple(s for s in said if s.kind == "sizing"),
         cautions=tuple(s for s in said if s.kind in ("pitfall", "constraint")),
-        overrides=(
-            *overrides(fields, base),
-            *overrides({"seq_length": facts.values["seq_length"]}, base),
-        ),
+        overrides=overrides(fields, base),
     )
 
 
-def _miss(
-    request: Request,
-    base: Knowledge,
-    program: Program,
-    found: Found,
-    inference: Inference,
-    assumed: Mapping[str, Any],
-    top: int,
-) -> NearestMiss:
+def _miss(plan: _Plan, found: Found) -> NearestMiss:
     """Why nothing fits, and what would."""
+    request, base = plan.request, plan.base
     gpu, world = request.gpu, request.values["world_size"]
     assert gpu is not None
     assert isinstance(world, int)
-    remedies: list[Text] = []
     fields: dict[str, Value] = {}
     memory = None
     if found.choices and found.memory is not None:
         closest = request.with_values(**found.choices[0])
-        fields = grid_fields(build_facts(closest, base, assumed=assumed), base)
+        fields = grid_fields(build_facts(closest, base, assumed=plan.assumed), base)
         memory = memory_of(found.memory, 0, gpu.memory_bytes)
         reason = Text(
             f"The leanest legal grid on {world:,} GPUs needs {size(memory.total)} a GPU; a {gpu.name} has "
@@ -186,70 +202,41 @@ def _miss(
             f"{size(gpu.memory_bytes)}。",
         )
     else:
-        rules = sorted(found.rejected, key=lambda r: -found.rejected[r])
-        titles_en = "; ".join(f"{r}: {base.rules[r].title.en}" for r in rules[:3] if r in base.rules)
-        titles_zh = "；".join(f"{r}：{base.rules[r].title.zh}" for r in rules[:3] if r in base.rules)
+        rules = [r for r in sorted(found.rejected, key=lambda r: -found.rejected[r]) if r in base.rules][:3]
+        en = "; ".join(f"{r}: {base.rules[r].title.en}" for r in rules)
+        zh = "；".join(f"{r}：{base.rules[r].title.zh}" for r in rules)
         reason = Text(
-            f"No grid on {world:,} GPUs satisfies every rule. Most were removed by {titles_en or 'the pinned values'}.",
-            f"{world:,} 张 GPU 上没有满足全部规则的网格，多数被以下规则排除：{titles_zh or '固定的取值'}。",
+            f"No grid on {world:,} GPUs satisfies every rule. Most were removed by {en or 'the pinned values'}.",
+            f"{world:,} 张 GPU 上没有满足全部规则的网格，多数被以下规则排除：{zh or '固定的取值'}。",
         )
-    more = _more_gpus(request, base, program, top)
-    if more:
-        remedies.append(Text(f"{more:,} GPUs of this kind hold it.", f"使用 {more:,} 张同型号 GPU 即可放下。"))
-    bigger = _bigger_gpus(request, base, program, top)
-    if bigger:
-        names = ", ".join(bigger)
-        remedies.append(Text(f"{world:,} of these hold it: {names}.", f"{world:,} 张以下型号即可放下：{names}。"))
-    pinned = pinned_names(request)
-    if pinned:
-        free = request.without(*pinned)
-        if _fits(free, base, program):
-            names = ", ".join(base.terms[n].field for n in pinned)
-            remedies.append(Text(f"Leave these open: {names}.", f"放开这些取值：{names}。"))
-    if request.values.get("gbs") is not None and _fits(request.without("gbs"), base, program):
-        remedies.append(Text("Another global batch size would do.", "更换全局批大小即可。"))
-    if not remedies:
-        remedies.append(
-            Text(
-                "A smaller model, a shorter sequence, LoRA instead of full training, or far more GPUs.",
-                "改用更小的模型、更短的序列、以 LoRA 代替全量训练，或大幅增加 GPU。",
-            )
-        )
-    return NearestMiss(fields, memory, reason, tuple(remedies))
+    return NearestMiss(fields, memory, reason, tuple(_remedies(plan)))
 
 
-def _fits(request: Request, base: Knowledge, program: Program) -> bool:
-    assumed, _ = assumptions(request)
-    pinned = pinned_names(request)
-    facts = build_facts(request, base, open_names=[n for n in OPEN if n not in pinned], assumed=assumed)
-    inference = infer(program, facts.values)
-    found = _search(request, base, program, inference, facts.values, pinned, 1)
-    return found.fits
-
-
-def _more_gpus(request: Request, base: Knowledge, program: Program, top: int) -> int | None:
-    """The first doubling (from whole nodes) that fits."""
-    gpu, world = request.gpu, request.values["world_size"]
-    assert gpu is not None
+def _remedies(plan: _Plan) -> Iterator[Text]:
+    """Changes of the request that make something fit, each tried by a search of its own."""
+    request, base = plan.request, plan.base
+    world = request.values["world_size"]
     assert isinstance(world, int)
-    start = 1 << max(0, (world - 1).bit_length())
+
+    def fits(changed: Request) -> bool:
+        return _search(_plan(changed, base, plan.program), 1).fits
+
     limit = int(base.terms["world_size"].max or 2**20)
-    for step in range(GROWTH + 1):
-        more = start << step
-        if world < more <= limit and _fits(request.with_values(world_size=more), base, program):
-            return more
-    return None
-
-
-def _bigger_gpus(request: Request, base: Knowledge, program: Program, top: int) -> list[str]:
-    """Systems with more memory on which the same GPU count fits, smallest first."""
-    gpu = request.gpu
-    assert gpu is not None
-    larger = sorted((g for g in base.gpus.values() if g.memory_bytes > gpu.memory_bytes), key=lambda g: g.memory_bytes)
-    out = []
-    for other in larger:
-        if _fits(replace(request, gpu=other), base, program):
-            out.append(other.name)
-            if len(out) == 2:
-                break
-    return out
+    start = 1 << max(0, (world - 1).bit_length())
+    doublings = (start << step for step in range(GROWTH + 1))
+    more = next((n for n in doublings if world < n <= limit and fits(request.with_values(world_size=n))), None)
+    if more is not None:
+        yield Text(f"{more:,} GPUs of this kind hold it.", f"使用 {more:,} 张同型号 GPU 即可放下。")
+    assert request.gpu is not None
+    capacity = request.gpu.memory_bytes
+    larger = sorted((g for g in base.gpus.values() if g.memory_bytes > capacity), key=lambda g: g.memory_bytes)
+    names = ", ".join(islice((g.name for g in larger if fits(replace(request, gpu=g))), 2))
+    if names:
+        yield Text(f"{world:,} of these hold it: {names}.", f"{world:,} 张以下型号即可放下：{names}。")
+    if plan.pinned and fits(request.without(*plan.pinned)):
+        open_ = ", ".join(base.terms[n].field for n in plan.pinned)
+        yield Text(f"Leave these open: {open_}.", f"放开这些取值：{open_}。")
+    if request.values.get("gbs") is not None and fits(request.without("gbs")):
+        yield Text("Another global batch size would do.", "更换全局批大小即可。")
+    if request.values.get("task", "pretrain") != "lora" and fits(request.with_values(task="lora")):
+        yield Text("LoRA instead of training all weights fits.", "改用 LoRA（不训练全部权重）即可放下。")

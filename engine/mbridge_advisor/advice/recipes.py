@@ -44,4 +44,3 @@ def nearest_recipes(request: Request, knowledge: Knowledge, top: int = 3) -> tup
             best[key] = mine
     ranked = sorted(best.values(), key=lambda pair: (pair[0], pair[1]["id"]))
     return tuple({**dict.fromkeys(SHOWN), **row} for _, row in ranked[:top])
-

@@ -51,6 +51,9 @@ def _answers(function: Callable[..., int | None]) -> Callable[..., None]:
 
     @wraps(function)
     def run(**options: Any) -> None:
+        context = click.get_current_context(silent=True)
+        if context is not None and context.invoked_subcommand:
+            return  # a group that does something by itself, too
         try:
             code = function(**options)
         except AdvisorError as error:
@@ -423,7 +426,7 @@ def gpus(output: str, lang: str) -> None:
     )
 
 
-@cli.command()
+@cli.group(invoke_without_command=True)
 @_lang
 @_output(*FORMATS)
 @_answers
@@ -486,3 +489,8 @@ def completion(shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None
     click.echo(found(cli, {}, "mbridge-advisor", "_MBRIDGE_ADVISOR_COMPLETE").source())
+
+
+from .evidence import register  # noqa: E402  (it uses the helpers above)
+
+register(cli, revisions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -98,12 +99,16 @@ def build_facts(
         if default is not None:
             value = tuple(default) if isinstance(default, list) else default
             put(term.name, value, "default", f"Megatron Bridge {request.revision.tag}")
-        elif term.nullable:
+        elif term.nullable and term.default is not None:
             put(term.name, None, "default", f"unset at Megatron Bridge {request.revision.tag}")
     if "pipeline_model_parallel_layout" not in open_names:
         layout = values.get("pipeline_model_parallel_layout")
         for name, value in layout_facts(None if layout is None else str(layout)).items():
             put(name, value, origins["pipeline_model_parallel_layout"].kind, "parsed from the layout")
+    sizes = values.get("hierarchical_context_parallel_sizes", ())
+    if sizes != ():
+        product = math.prod(map(int, sizes)) if isinstance(sizes, tuple) else None
+        put("hierarchical_cp_product", product, origins["hierarchical_context_parallel_sizes"].kind)
     return Facts(values, origins)
 
 

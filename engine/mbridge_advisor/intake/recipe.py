@@ -40,9 +40,8 @@ PRECISIONS = {"fp8mx": "fp8_mx", "fp8cs": "fp8_cs", "fp8sc": "fp8_sc"}
 def request_of_recipe(row: Mapping[str, Any], knowledge: Knowledge) -> dict[str, Any]:
     """The request that asks about a recipe as shipped, at its own release.
 
-    The model is the catalogue's where one stands for the row's ``model_key`` (given as ``model_key`` in the row or known
-    from the file) with the row's dimensions; otherwise only what the recipe itself says is given. What it leaves open
-    (``num_gpus``) stays unknown.
+    The model is the catalogue's that stands for the row's ``model_key``, where there is one; otherwise only what the
+    recipe itself says is given. What it leaves open (``num_gpus``) stays unknown.
     """
     request: dict[str, Any] = {"bridge": row["tag"], "training": {}, "grid": {}, "cluster": {}}
     for column, name in _TAKEN.items():

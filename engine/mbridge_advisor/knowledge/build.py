@@ -43,6 +43,7 @@ def term(name: str, data: Data) -> Term:
         values=tuple(data.get("values", ())),
         aliases=tuple(data.get("aliases", ())),
         bounds=(bounds["name"], bounds["side"]) if bounds else None,
+        suggests=data.get("suggests"),
     )
 
 

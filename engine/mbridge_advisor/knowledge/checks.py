@@ -139,9 +139,11 @@ class _Checks:
                     place.wrong(f"{spelling!r} means {seen[spelling]} already", "a spelling of its own")
             self.term(place, term, data.get("default"))
         for place, data in self.entries("vocabulary", "terms"):
-            bounds = data.get("bounds")
+            bounds, suggests = data.get("bounds"), data.get("suggests")
             if bounds and bounds["name"] not in self.terms:
                 place.at("bounds", "name").wrong(*self._unknown(bounds["name"]))
+            if suggests and suggests not in self.terms:
+                place.at("suggests").wrong(*self._unknown(suggests))
 
     def term(self, place: Place, term: Term, default: Any) -> None:
         try:
@@ -159,6 +161,8 @@ class _Checks:
             place.at("values").wrong(f"a {term.type} has no values", "values only for str and list")
         if term.bounds and term.section != "derived":
             place.at("bounds").wrong("only a derived name can bound another", "section: derived")
+        if term.suggests and term.section != "derived":
+            place.at("suggests").wrong("only a derived name can suggest another", "section: derived")
         if term.section == "derived" and term.default is not None:
             place.at("default").wrong("a derived name has no default", "no default")
         for n, (spec, value) in enumerate(term.default.cases if term.default else ()):

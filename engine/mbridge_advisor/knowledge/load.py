@@ -122,6 +122,7 @@ def assemble(content: Plain, digest: str, root: Path) -> Knowledge:
             for data, line in zip(topic["rules"], lines, strict=True)
         },
         calibration={data["name"]: data for data in entries("calibration", "constants")},
+        matrix=next((data for _, data, _ in by_kind["compat_matrix"]), {}),
     )
 
 

@@ -122,6 +122,7 @@ class Term:
     values: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     bounds: tuple[str, Literal["min", "max"]] | None = None
+    suggests: str | None = None
 
 
 @dataclass(frozen=True)
@@ -279,6 +280,7 @@ class Knowledge:
     quantities: Mapping[str, Quantity]
     rules: Mapping[str, Rule]
     calibration: Mapping[str, Any]
+    matrix: Mapping[str, Any] = field(default_factory=dict)  # compat_matrix.yaml as data; empty where there is none
 
     @cached_property
     def by_field(self) -> Mapping[str, Term]:

@@ -28,8 +28,14 @@ EAGER: Mapping[str, str] = {
 LAZY: Mapping[str, str] = {
     "recipes": "facts/recipes/*.yaml",
     "throughput": "facts/measurements/published_throughput.yaml",
+    "evidence": "evidence/anchors/*.yaml",
+    "reviews": "evidence/reviews.yaml",
+    "execution": "evidence/executions/*.yaml",
 }
 """The same for files that are read when asked for."""
+
+MATRIX = "compat_matrix.yaml"
+"""What the rules have earned at each release; beside ``knowledge/``, computed from it, and missing in a new base."""
 
 
 def paths(root: Path, kinds: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
@@ -61,7 +67,8 @@ class Files:
         contents: dict[str, tuple[str, bytes]] = {}
         problems = []
         digest = hashlib.sha256()
-        for kind, path in paths(root, EAGER):
+        matrix = [("compat_matrix", root / MATRIX)] if (root / MATRIX).is_file() else []
+        for kind, path in (*paths(root, EAGER), *matrix):
             name = path.relative_to(root).as_posix()
             try:
                 raw = path.read_bytes()

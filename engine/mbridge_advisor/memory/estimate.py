@@ -196,7 +196,8 @@ def _estimate(
     components["temporaries"] = extra + working[row]
     total = totals[moment, row]
     reserved = total * (1 + constants["fragmentation"]) + _graph_pool(settings, components)
-    groups = sum(((n > 1).astype(float) for n in (grids.tp, grids.pp, grids.cp, grids.ep, grids.dp)), np.zeros(len(grids)))
+    sizes = (grids.tp, grids.pp, grids.cp, grids.ep, grids.dp)
+    groups = sum(((n > 1).astype(float) for n in sizes), np.zeros(len(grids)))
     outside = constants["outside_allocator_bytes"] + constants["communicator_bytes"] * groups
     return MemoryEstimate(
         {name: components[name] for name in COMPONENTS}, total, r.st.rank[row], moment, end[row], reserved, outside
@@ -219,7 +220,7 @@ def _graph_pool(settings: Settings, components: Mapping[str, Floats]) -> Floats:
 def _parameters(arch: Architecture, settings: Settings, r: _Rows) -> Weights:
     """Parameters of each row's rank."""
     h, tied = arch.hidden_size, arch.share_embeddings_and_output_weights
-    st, s = r.st, r.s
+    st = r.st
     zero = np.zeros(len(r.vocab))
     total = Weights(zero, zero, zero, zero)
     for n, w in zip(st.layers, r.kinds, strict=True):
@@ -246,10 +247,11 @@ def _static(
     # 8-bit weights: stored instead of, or made beside, the 16-bit ones; MXFP8 scales rows and columns apart.
     weight_bytes, copies = parameters * e, zero
     if settings.low_precision:
-        twice = settings.precision == "fp8_mx" or (
-            not settings.fp8_param_gather and (gpu is None or gpu.compute_capability < 100))
+        kept = settings.low_precision_parameters
+        twice = settings.precision in ("fp8_mx", "nvfp4") or (
+            not kept and (gpu is None or gpu.compute_capability < 100))
         one = LINEAR_BYTES.get(settings.precision, 1.0)
-        if settings.fp8_param_gather:
+        if kept:
             weight_bytes = weight_bytes - linear * (e - one)
             copies = linear * one if twice else zero
         else:

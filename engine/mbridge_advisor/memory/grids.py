@@ -178,7 +178,9 @@ class Grids:
         layouts = () if layout is None else (layout,) if isinstance(layout, StageLayout) else tuple(layout)
         if layout_index is None:
             layout_index = 0 if layouts else -1
-        sizes = dict(world_size=world_size, tp=tp, pp=pp, vpp=vpp, cp=cp, ep=ep, etp=etp, mbs=mbs)
+        sizes = {
+            "world_size": world_size, "tp": tp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "etp": etp, "mbs": mbs,
+        }
         shape = np.broadcast_shapes(
             (1,),
             *(

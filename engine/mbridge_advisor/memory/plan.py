@@ -151,7 +151,8 @@ def stages(arch: Architecture, grids: Grids, extra_warmup: int = 0, only: int | 
         np.minimum(grids.num_microbatches, 3 * grids.pp + grids.microbatch_group_size),
     ])
     first, inverse = unique_columns(columns)
-    tables = [_ranks(arch, grids.layouts, tuple(int(x) for x in column), extra_warmup, only) for column in columns[:, first].T]
+    distinct = [tuple(int(x) for x in column) for column in columns[:, first].T]
+    tables = [_ranks(arch, grids.layouts, column, extra_warmup, only) for column in distinct]
     sizes = np.array([t.shape[1] for t in tables])
     offsets = np.cumsum(sizes) - sizes
     counts = sizes[inverse]
@@ -169,13 +170,24 @@ _FIELDS = 7
 
 
 def unique_columns(columns: Ints) -> tuple[Ints, Ints]:
-    """(index of the first of each distinct column, index of each column among the distinct ones)."""
-    low = columns.min(axis=1, keepdims=True)
+    """(index of one of each distinct column, index of each column among the distinct ones)."""
     key = np.zeros(columns.shape[1], dtype=np.int64)
-    for row in columns - low:
-        key = key * (int(row.max()) + 1) + row
-    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    return first, inverse
+    for row in columns:
+        low = int(row.min())
+        span = int(row.max()) - low + 1
+        if span > 1:
+            key *= span
+            key += row - low
+    largest = int(key.max())
+    if largest > 8 * len(key) + 1024:
+        _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+        return first, inverse
+    place = np.full(largest + 1, -1, dtype=np.int64)  # few possible keys: a table instead of a sort
+    place[key] = np.arange(len(key))
+    present = np.flatnonzero(place >= 0)
+    first = place[present]
+    place[present] = np.arange(len(present))
+    return first, place[key]
 
 
 @lru_cache(maxsize=16384)

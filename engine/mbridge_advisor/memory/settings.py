@@ -26,7 +26,8 @@ class Settings:
         params_dtype: of parameters and activations outside low-precision GEMMs; None: fp32 or fp16 where that is the
             precision, else bf16.
         task: ``pretrain``, ``sft`` or ``lora``.
-        fp8_param_gather: keep the weights of linear layers in 8 bits (Bridge: ``fp8_param``/``fp8_param_gather``).
+        fp8_param_gather: keep the weights of linear layers in 8 (or 4) bits; None: as Bridge's mixed-precision recipes
+            do, for all low precisions but ``fp8_sc``.
         grad_reduce_in_fp32: gradient buffer in fp32 instead of the parameter dtype.
         num_distributed_optimizer_instances: copies of the sharded optimizer (HSDP's outer groups).
         attention_backend: ``auto``/``flash``/``fused`` never store the score matrix, ``unfused``/``local`` do.
@@ -67,7 +68,7 @@ class Settings:
     exp_avg_dtype: str = "fp32"
     exp_avg_sq_dtype: str = "fp32"
     grad_reduce_in_fp32: bool = True
-    fp8_param_gather: bool = False
+    fp8_param_gather: bool | None = None
     optimizer_cpu_offload: bool = False
     optimizer_offload_fraction: float = 1.0
     overlap_grad_reduce: bool = True
@@ -152,6 +153,13 @@ class Settings:
     def low_precision(self) -> bool:
         """Whether linear layers compute in 8 or 4 bits."""
         return self.precision in FP8_RECIPES or self.precision == "nvfp4"
+
+    @property
+    def low_precision_parameters(self) -> bool:
+        """Whether linear layers keep their weights in 8 or 4 bits."""
+        if self.fp8_param_gather is None:
+            return self.low_precision and self.precision != "fp8_sc"
+        return self.low_precision and self.fp8_param_gather
 
     @property
     def element_bytes(self) -> int:

@@ -9,62 +9,73 @@ from ..memory.parameters import layer_kinds, layer_weights
 
 
 @lru_cache(maxsize=4096)
-def balanced_layout(num_layers: int, mtp_layers: int, stages: int, loss_cost: float) -> str | None:
-    """A layout string for ``stages`` = PP * VPP entries, as Core's ``pipeline_model_parallel_layout`` reads it.
+def balanced_layout(num_layers: int, mtp_layers: int, pp: int, vpp: int, loss_cost: float) -> str | None:
+    """A layout of PP * VPP entries, as Core's ``pipeline_model_parallel_layout`` reads it, with even work on the ranks.
 
-    Decoder layers go in order into entries so that the busiest entry does as little as possible. A decoder or MTP layer
-    costs 1; the output layer with its loss costs ``loss_cost`` layers; the embedding lookup costs nothing.
-    MTP layers and the loss stand in the last entry, which Core requires of MTP at the releases that the advisor knows.
+    A decoder or MTP layer counts 1; the output layer with its loss counts ``loss_cost``, once for the main loss and
+    once for each MTP layer; the embedding lookup counts nothing. Every rank runs VPP entries in turn, so what matters
+    most is the sum over a rank's entries. MTP layers stand in the entry of the loss or the one before it, whichever leaves
+    the busiest rank with less (Core wants them in one entry of the last virtual stage).
 
     Returns:
-        the layout, or None where more than the last entry would be without layers.
+        the layout, or None where some entry would be left empty.
     """
-    tail = mtp_layers + loss_cost
-    if stages > num_layers + 1:
-        return None
-    # The last entry takes what is left below the mean load; the others share the rest, the larger ones first, as an
-    # early entry holds more micro-batches only in memory, not in time.
-    best: tuple[float, int] | None = None
-    for last in range(0, num_layers + 1):
-        rest = num_layers - last
-        if stages > 1 and rest < stages - 1:
-            break
-        busiest = max(-(-rest // (stages - 1)) if stages > 1 else 0, last + tail)
-        if best is None or busiest < best[0] or (busiest == best[0] and last + tail <= busiest and last > best[1]):
-            best = (busiest, last)
-    if best is None:
-        return None
-    last = best[1]
-    if stages == 1:
-        counts = [num_layers]
-    else:
-        base, extra = divmod(num_layers - last, stages - 1)
-        counts = [base + (i < extra) for i in range(stages - 1)] + [last]
-    return layout_string(counts, mtp_layers)
+    places = (pp - 1, pp - 2) if mtp_layers and pp > 1 else (pp - 1,)
+    best: tuple[float, list[list[int]], int] | None = None
+    for mtp_rank in places:
+        extra = [0.0] * pp
+        extra[-1] += loss_cost * (1 + mtp_layers)
+        extra[mtp_rank] += mtp_layers
+        counts = _fill(num_layers, extra)
+        busiest = max(n + e for n, e in zip(counts, extra, strict=True))
+        if best is None or busiest < best[0]:
+            # Within a rank the entry with MTP or loss gets fewer layers, for the same reason.
+            chunks = [_fill(n, [0.0] * (vpp - 1) + [e]) for n, e in zip(counts, extra, strict=True)]
+            best = (busiest, chunks, mtp_rank)
+    assert best is not None
+    _, chunks, mtp_rank = best
+    entries = []
+    for v in range(vpp):
+        for rank in range(pp):
+            entry = _times("t", chunks[rank][v])
+            if (v, rank) == (0, 0):
+                entry = "E" + entry
+            if v == vpp - 1:
+                entry += _times("m", mtp_layers) if rank == mtp_rank else ""
+                entry += "L" if rank == pp - 1 else ""
+            if not entry:
+                return None
+            entries.append(entry)
+    return _folded(entries)
 
 
-def layout_string(counts: list[int], mtp_layers: int) -> str:
-    """The shortest readable spelling: ``Et*4|(tttt|)*14mL`` style, with equal neighbours folded."""
+def _fill(layers: int, load: list[float]) -> list[int]:
+    """Give ``layers`` one by one to the least loaded place, the later one among equals: early ranks hold more."""
+    counts, load = [0] * len(load), list(load)
+    for _ in range(layers):
+        place = min(range(len(load)), key=lambda i: (load[i], -i))
+        counts[place] += 1
+        load[place] += 1
+    return counts
+
+
+def _folded(entries: list[str]) -> str:
+    """The shortest readable spelling, with equal neighbours folded: ``Ett|(ttt|)*14tmL``."""
     parts: list[tuple[str, int]] = []
-    for i, n in enumerate(counts):
-        entry = ("E" if i == 0 else "") + _times("t", n)
-        if i == len(counts) - 1:
-            entry += _times("m", mtp_layers) + "L"
+    for entry in entries:
         if parts and parts[-1][0] == entry:
             parts[-1] = (entry, parts[-1][1] + 1)
         else:
             parts.append((entry, 1))
-    out = ""
-    for i, (entry, n) in enumerate(parts):
-        bar = "" if i == len(parts) - 1 else "|"
-        out += f"({entry}{bar})*{n}" if n > 1 and bar else f"{entry}{bar}"
-    return out
+    bars = [f"({entry}|)*{n}" if n > 1 else f"{entry}|" for entry, n in parts]
+    return "".join(bars).removesuffix("|")
 
 
 def _times(letter: str, n: int) -> str:
     return letter * n if n < 4 else f"{letter}*{n}"
 
 
+@lru_cache(maxsize=256)
 def loss_cost(arch: Architecture) -> float:
     """Work of the output layer in units of an average decoder layer, by active weights (2 FLOPs a weight and token).
 

@@ -243,10 +243,10 @@ def _with_schedules(
     out[f"{LAYOUT}?"] = has
     out[LAYOUT] = np.where(has, "layout", "")
     for name in FACTS:
-        values = np.array([row[name] for row in table] + [0], dtype=np.int64)
-        column = values[out["layout"]]
+        values = [row[name] for row in table]
+        column = np.array([v or 0 for v in values] + [0], dtype=np.int64)[out["layout"]]
         out[name] = column.astype(bool) if "with" in name else column
-        out[f"{name}?"] = has
+        out[f"{name}?"] = np.array([v is not None for v in values] + [False])[out["layout"]]
     for name in SCHEDULE[2:]:
         value = pinned.get(name)
         if name.startswith("account"):

@@ -101,7 +101,7 @@ def schedules(arch: Architecture, pp: int, pinned: Mapping[str, Any]) -> list[tu
         if even and not (mtp and vpp):
             out.append((vpp, ""))
         if not even or mtp or cost > 0.5:
-            layout = balanced_layout(arch.num_layers, mtp, stages, cost)
+            layout = balanced_layout(arch.num_layers, mtp, pp, max(vpp, 1), cost)
             if layout is not None:
                 out.append((vpp, layout))
     return out

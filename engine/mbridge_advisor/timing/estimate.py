@@ -134,43 +134,49 @@ class _Model:
         few = grids.take(first)
         s = shape(arch, settings, few)
         index = inverse[st.candidate]
-        zero = np.zeros(len(index))
-        stage: Seconds = {}
-        dense, expert, mean = zero, zero, np.zeros(len(grids))
-        kinds = layer_kinds(arch)
+        depth = arch.mtp_num_layers or 0
+        parts = []
         for n, kind in zip(st.layers, st.kinds, strict=True):
             w = weights(arch, kind, s)
-            seconds = self._layer(kind, s, w, few)
-            for name, value in seconds.items():
-                stage[name] = stage.get(name, zero) + n * value[index]
-            dense, expert = dense + n * w.dense[index], expert + n * w.expert[index]
-            mean = mean + kinds.count(kind) * sum(seconds.values(), np.zeros(len(first)))[inverse]
-        if depth := arch.mtp_num_layers or 0:
-            w = mtp_depth(arch, s)
-            for kind in mtp_layer_kinds(arch):
-                seconds = self._layer(kind, s, weights(arch, kind, s), few)
-                for name, value in seconds.items():
-                    stage[name] = stage.get(name, zero) + st.mtp * value[index]
-                mean = mean + depth * sum(seconds.values(), np.zeros(len(first)))[inverse]
-            dense, expert = dense + st.mtp * w.dense[index], expert + st.mtp * w.expert[index]
-        stage["recompute"] = stage["recompute"] * _recomputed(grids.take(st.candidate), st.chunk)
+            parts.append((n, self._layer(kind, s, w, few), w))
+        if depth:
+            layers = [self._layer(kind, s, weights(arch, kind, s), few) for kind in mtp_layer_kinds(arch)]
+            names = {name for layer in layers for name in layer}
+            seconds = {name: sum((layer.get(name, 0 * s.tp) for layer in layers), 0 * s.tp) for name in names}
+            parts.append((st.mtp, seconds, mtp_depth(arch, s)))
+        counts = [*(layer_kinds(arch).count(kind) for kind in st.kinds), depth]
+        totals = [sum(seconds.values(), 0 * s.tp) for _, seconds, _ in parts]
+        again = _recomputed(grids.take(st.candidate), st.chunk)
+        dense = sum((n * w.dense[index] for n, _, w in parts), np.zeros(len(index)))
+        expert = sum((n * w.expert[index] for n, _, w in parts), np.zeros(len(index)))
         vocab = padded_vocab_size(arch, few.tp) / s.tp
         head = self._output(s, vocab)
-        stage["output_layer"] = st.loss * (1 + st.mtp) * head[index]
         dense = dense + (st.embedding + st.loss) * vocab[index] * arch.hidden_size
-        busy = sum(stage.values(), zero)
+        busy = st.loss * (1 + st.mtp) * head[index]
+        for (n, seconds, _), total in zip(parts, totals, strict=True):
+            busy = busy + n * total[index]
+            if again is not None:
+                busy = busy - n * (seconds["recompute"][index] * (1 - again))
         row = st.worst(busy)
         m = grids.num_microbatches.astype(float)
-        out = {name: value[row] * m for name, value in stage.items()}
-        mean = (mean + head[inverse] * (1 + depth)) / grids.pp
+        # components on the slowest rank alone
+        out: Seconds = {"output_layer": (st.loss[row] * (1 + st.mtp[row])) * head[inverse] * m}
+        for n, seconds, _ in parts:
+            times = n[row] * m
+            for name, value in seconds.items():
+                share = value[inverse] * times
+                if name == "recompute" and again is not None:
+                    share = share * again[row]
+                out[name] = out[name] + share if name in out else share
+        mean = sum((count * total for count, total in zip(counts, totals, strict=False)), head * (1 + depth))
+        mean = mean[inverse] / grids.pp
         out["bubble"] = (grids.pp - 1) / grids.vpp * mean
         passed = s.sp_tokens[inverse] * arch.hidden_size * self.e
         hop = network.point_to_point_seconds(passed, grids.world_size / grids.pp, self.gpu, c)
         exposed = np.where((grids.vpp > 1) & settings.overlap_p2p_comm, c["pp_exposed"], 1.0)
         out["pp_communication"] = np.where(grids.pp > 1, 2 * hop * m * grids.vpp * exposed, 0)
-        row = st.worst(dense + expert)
-        compute = busy[st.worst(busy)]
-        out |= self._step(grids, dense[row], expert[row], compute, m)
+        full = st.worst(dense + expert)
+        out |= self._step(grids, dense[full], expert[full], busy[row], m)
         empty = np.zeros(len(grids))
         return {name: np.asarray(out.get(name, empty)) for name in COMPONENTS}
 
@@ -179,11 +185,14 @@ class _Model:
         arch, settings, c, gpu = self.arch, self.settings, self.c, self.gpu
         x = layer_work(arch, settings, kind, s, w)
         zero = np.zeros_like(s.tp)
-        projections, mlp = x.projections / self.gemm, x.mlp / self.gemm
+        # A narrow GEMM spends more of its time outside the steady state of its tiles.
+        narrow = c["gemm_half_width"]
+        projections = x.projections / self.gemm * (1 + narrow / x.mixer_width)
+        mlp = x.mlp / self.gemm * (1 + narrow / x.mlp_width)
         core = x.core / self.core
         bytes_each = LINEAR_BYTES.get(settings.precision, 1.0) if settings.low_precision else self.e
-        experts = np.maximum(x.experts / (self.gemm * c["grouped_gemm_efficiency"]),
-                             x.expert_elements * bytes_each / self.memory)
+        grouped = x.experts / (self.gemm * c["grouped_gemm_efficiency"]) * (1 + narrow / x.expert_width)
+        experts = np.maximum(grouped, x.expert_elements * bytes_each / self.memory)
         scan = x.scan_bytes / (gpu.memory_bandwidth * c["scan_efficiency"])
         stream = x.stream_bytes / self.memory
         cast = x.quantised * self.cast / self.memory
@@ -283,7 +292,7 @@ class _Model:
         if settings.task == "lora":
             dense, expert = dense * 0, expert * 0
         gradient = 4.0 if settings.grad_reduce_in_fp32 or self.e == 4 else self.e
-        weight = 1.0 if settings.low_precision and (settings.fp8_param_gather or settings.use_megatron_fsdp) else self.e
+        weight = 1.0 if settings.low_precision_parameters else self.e
         replicas, expert_replicas = (grids.dp * grids.cp).astype(float), grids.edp.astype(float)
         # FSDP gathers weights for each forward and backward pass and scatters gradients after each.
         passes = m if settings.use_megatron_fsdp else np.ones_like(m)
@@ -304,10 +313,10 @@ class _Model:
         }
 
 
-def _recomputed(grids: Grids, chunk: Floats) -> Floats:
-    """Share of the layers of a virtual stage that recompute works on: below 1 for the block method."""
+def _recomputed(grids: Grids, chunk: Floats) -> Floats | None:
+    """Share of the layers of a virtual stage that recompute works on: below 1 for the block method, None: all."""
     table = grids.recomputes
     if not any(r.granularity == "full" and r.method == "block" for r in table):
-        return np.ones(len(grids))
+        return None
     number = np.array([float(r.num_layers or 0) if r.method == "block" else np.inf for r in table])[grids.recompute]
     return np.asarray(np.minimum(number / np.maximum(chunk, 1), 1.0))

@@ -28,6 +28,7 @@ class Work:
         quantised: elements of GEMM inputs and of their gradients that are cast to 8 or 4 bits.
         route_bytes: read and written by router and permutations (forward).
         scan_bytes: read and written by convolution and scan of Mamba or linear attention (forward).
+        mixer_width, mlp_width, expert_width: the narrower side of those GEMMs on a rank, in channels.
     """
 
     projections: Floats
@@ -39,6 +40,9 @@ class Work:
     quantised: Floats
     route_bytes: Floats
     scan_bytes: Floats
+    mixer_width: Floats
+    mlp_width: Floats
+    expert_width: Floats
 
     @property
     def flops(self) -> Floats:
@@ -105,5 +109,17 @@ def layer_work(arch: Architecture, settings: Settings, kind: LayerKind, s: Shape
         stream = stream + (gate + 1) * many * e
         quantised = quantised + 2 * s.routed * inner + (gate + 1) * many
         route = 2 * (s.sent + s.routed) * inner * e + s.sp_tokens * float(arch.num_moe_experts or 0) * 40
-    return Work(2 * s.tokens * projections, 2 * s.tokens * shared, experts, core, elements, stream, quantised, route,
-                scan)
+    return Work(
+        projections=2 * s.tokens * projections,
+        mlp=2 * s.tokens * shared,
+        experts=experts,
+        core=core,
+        expert_elements=elements,
+        stream_bytes=stream,
+        quantised=quantised,
+        route_bytes=route,
+        scan_bytes=scan,
+        mixer_width=np.maximum(projected / s.tokens, 1),
+        mlp_width=np.maximum(hidden_width + zero, 1),
+        expert_width=width / s.etp,
+    )

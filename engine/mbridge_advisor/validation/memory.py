@@ -42,21 +42,6 @@ class Case:
         return estimate_stage(self.architecture, self.settings, self.grids, self.stage, calibration=calibration)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Predicted against measured bytes (or any other figure)."""
-
-    case: str
-    model: str
-    predicted: float
-    measured: float
-
-    @property
-    def error(self) -> float:
-        """Signed relative error."""
-        return self.predicted / self.measured - 1
-
-
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The objects of a JSON-lines file."""
     with path.open(encoding="utf-8") as lines:
@@ -319,10 +304,14 @@ def large_cases(row: Row) -> list[Case]:
     ]
 
 
-def measured_small(path: Path) -> list[Case]:
+def scored(rows: Iterable[Row]) -> list[Row]:
     """The scored part of ``measured_memory.jsonl``: tier A, gpt and moe, each configuration once."""
-    rows = [r for r in read_rows(path) if r["tier"] == "A" and r["family"] in ("gpt", "moe")]
-    return [small_case(r) for r in distinct(rows, "mem_config_key")]
+    return distinct([r for r in rows if r["tier"] == "A" and r["family"] in ("gpt", "moe")], "mem_config_key")
+
+
+def measured_small(path: Path) -> list[Case]:
+    """The scored rows of a ``measured_memory.jsonl`` as cases."""
+    return [small_case(r) for r in scored(read_rows(path))]
 
 
 def measured_large(path: Path) -> list[Case]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..architecture import Architecture
 from ..errors import RequestError
+from ..knowledge.load import load_recipes, load_throughput
 from ..knowledge.model import Gpu, Knowledge
 from ..memory import Grids, Recompute, Settings, StageLayout
 from ..timing import TimeEstimate, estimate
@@ -66,7 +67,7 @@ def nearest_recipe(row: Row, recipes: Sequence[Row]) -> Row | None:
     """The performance recipe that fits a row best: same model, task, system and precision; then release, then grid."""
     precision = precision_of(row)
     tag = TAGS[row["release"][:5]]
-    grid = {"tp": row["tp"], "pp": row["pp"], "vpp": row["vp"], "cp": row["cp"], "ep": row["ep"]}
+    grid = {"tp": row.get("tp"), "pp": row.get("pp"), "vpp": row.get("vp"), "cp": row.get("cp"), "ep": row.get("ep")}
 
     def score(recipe: Row) -> float:
         same = sum((recipe.get(name) or 1) == (value or 1) for name, value in grid.items())
@@ -77,7 +78,7 @@ def nearest_recipe(row: Row, recipes: Sequence[Row]) -> Row | None:
 
     fitting = [
         r for r in recipes
-        if r["kind"] in ("perf_recipe", "perf_config") and r["model_key"] == row["model_key"]
+        if r["kind"] in ("perf_recipe", "perf_config") and r.get("model_key", row["model_key"]) == row["model_key"]
         and r["task"] == row["task"] and r.get("hardware") == row["system"]
         and _family(str(r.get("precision_name"))) == _family(precision)
     ]
@@ -93,7 +94,7 @@ def settings_of(row: Row, recipe: Row | None) -> Settings:
     """Settings of a performance run: the recipe's, with what all of them set (``_benchmark_common``)."""
     recipe = recipe or {}
     overlap = recipe.get("comm_overlap") or {}
-    fsdp = bool(row.get("use_fsdp"))
+    fsdp = bool(recipe.get("fsdp") if row.get("fsdp") is None else row["fsdp"])
     return Settings.of({
         "seq_length": row["seq_len"],
         "global_batch_size": row["gbs"],
@@ -124,7 +125,7 @@ def case_of(row: Row, recipes: Sequence[Row], architecture: Architecture, gpu: G
     depth = (recipe or {}).get("mtp_num_layers") or architecture.mtp_num_layers
     if "w/o MTP" in (row.get("model_note") or "") or not (recipe or {}).get("mtp_num_layers"):
         depth = None
-    pp, vpp = row["pp"] or 1, row["vp"] or 1
+    pp, vpp = row.get("pp") or 1, row.get("vp") or 1
     layout = None
     if text := (recipe or {}).get("pipeline_layout"):
         try:
@@ -141,8 +142,8 @@ def case_of(row: Row, recipes: Sequence[Row], architecture: Architecture, gpu: G
     recompute = Recompute() if selective and not modules else Recompute(
         r.get("granularity"), r.get("method"), r.get("num_layers"), modules)
     grids = Grids.of(
-        world_size=row["num_gpus"], global_batch_size=row["gbs"], tp=row["tp"] or 1, pp=pp, vpp=vpp,
-        cp=row["cp"] or 1, ep=row["ep"] or 1, mbs=row["mbs"], recompute=recompute, layout=layout,
+        world_size=row["num_gpus"], global_batch_size=row["gbs"], tp=row.get("tp") or 1, pp=pp, vpp=vpp,
+        cp=row.get("cp") or 1, ep=row.get("ep") or 1, mbs=row["mbs"], recompute=recompute, layout=layout,
     )
     return Case(row["id"], row["model_key"], row["release"], replace(architecture, mtp_num_layers=depth),
                 settings_of(row, recipe), grids, gpu, recipe["id"] if recipe else None,
@@ -155,9 +156,19 @@ def cases(rows: Sequence[Row], recipes: Sequence[Row], knowledge: Knowledge, tas
     return [
         case_of(row, recipes, models[row["model_key"]].architecture, knowledge.gpus[row["system"]])
         for row in rows
-        if row["task"] == task and row["tokens_per_sec_per_gpu"] and row["model_key"] in models
+        if row["task"] == task and row.get("tokens_per_sec_per_gpu") and row["model_key"] in models
         and row["system"] in knowledge.gpus
     ]
+
+
+def published_cases(knowledge: Knowledge, task: str = "pretrain") -> list[Case]:
+    """All rows of a task that the knowledge base itself has."""
+    rows = load_throughput(knowledge)
+    recipes = [
+        {**recipe, "model_key": key} for key in {row["model_key"] for row in rows}
+        for recipe in load_recipes(knowledge, key)
+    ]
+    return cases(rows, recipes, knowledge, task)
 
 
 def measured_cases(rows: Sequence[Row], knowledge: Knowledge) -> list[Case]:
@@ -171,6 +182,6 @@ def measured_cases(rows: Sequence[Row], knowledge: Knowledge) -> list[Case]:
         batch = row["batch"]
         rate = batch["global_batch_size"] * batch["seq_length"] / (milliseconds / 1000) / row["world_size"]
         model = {"llama3-70b": "llama3_70b", "deepseekv2": "deepseek_v2"}.get(row["model"], row["model"])
-        out.append(Case(row["id"], model, MEASURED, case.architecture, case.settings,
+        out.append(Case(str(row["id"]), str(model), MEASURED, case.architecture, case.settings,
                         case.grids, knowledge.gpus[row["gpu"]], None, rate))
     return out

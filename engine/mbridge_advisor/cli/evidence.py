@@ -1,0 +1,307 @@
+"""Commands for maintainers: evidence from the source, the matrix, new releases, review of a change."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import AdvisorError
+from .commands import FORMATS, Command, _answers, _lang, _output, _progress, _rows
+
+if TYPE_CHECKING:
+    from ..evidence.verify import Verification
+    from ..knowledge import Knowledge
+
+
+class WriteError(AdvisorError):
+    """A file can't be written."""
+
+
+def _sources(function: Command) -> Command:
+    core = click.option(
+        "--core-source",
+        type=click.Path(path_type=Path),
+        help="The same for Megatron Core; by default what lies beside Bridge.",
+    )
+    bridge = click.option(
+        "--bridge-source",
+        required=True,
+        type=click.Path(path_type=Path),
+        help="A checkout or git repository of Megatron Bridge, or the site-packages folder that holds it.",
+    )
+    return bridge(core(function))
+
+
+def _verified(
+    base: Knowledge, bridge_source: Path, core_source: Path | None, revision: str | None, output: str
+) -> Verification:
+    from ..evidence.verify import verify as run
+
+    with _progress(output) as progress:
+        return run(base, bridge_source, core_source, revision, progress)
+
+
+@click.command()
+@_sources
+@click.option("--revision", help="Release to compare with; a git repository is read at this tag.")
+@_lang
+@_output("text", "json")
+@_answers
+def verify(bridge_source: Path, core_source: Path | None, revision: str | None, lang: str, output: str) -> int:
+    """Look every cited place up in a source of Megatron Bridge. Nothing in it is executed or changed.
+
+    Exit codes: 0 all is as reviewed, 1 a person must look, 2 the source can't be used.
+
+    Example: mbridge-advisor verify --bridge-source Megatron-Bridge --core-source Megatron-LM --revision v0.6.0
+    """
+    from ..knowledge import load
+
+    result = _verified(load(), bridge_source, core_source, revision, output)
+    if output == "json":
+        click.echo(json.dumps(result.to_dict(lang), ensure_ascii=False, indent=2))
+    else:
+        _print_verification(result, lang)
+    return result.exit_code
+
+
+_STATE_WORDS = {
+    "holds": ("holds", "一致"),
+    "moved": ("moved", "已移动"),
+    "changed": ("changed", "已改变"),
+    "new": ("not reviewed", "未审阅"),
+    "missing": ("missing", "缺失"),
+    "skipped": ("not looked at", "未检查"),
+}
+
+
+def _print_verification(result: Verification, lang: str) -> None:
+    zh = lang == "zh"
+    core = f" + {result.sources[1]}" if result.sources[1] else ""
+    click.echo(f"{result.revision.tag}: {result.sources[0]}{core}")
+    for note in result.notes:
+        click.echo(f"  {note[lang]}")
+    for sighting in result.sightings:
+        if sighting.state in ("holds", "skipped"):
+            continue
+        word = _STATE_WORDS[sighting.state][zh]
+        color = "yellow" if sighting.state == "moved" else "red"
+        click.secho(f"{word}: {sighting.place}", fg=color)
+        click.echo(f"    {sighting.place.key} · {', '.join(sighting.owners)}")
+        if sighting.look is not None:
+            click.echo(f"    {sighting.look[lang]}")
+    if result.hints:
+        click.echo("版本范围之外也找到的内容：" if zh else "Found as reviewed outside the rule's range:")
+        for name, place, found in result.hints:
+            click.echo(f"  {name}: {place}, {found.lines[0]}-{found.lines[1]}")
+    counted = ", ".join(f"{n} {_STATE_WORDS[state][zh]}" for state, n in result.counts.items() if n)
+    click.echo(f"{counted or 0}; {result.seconds:.1f} s")
+
+
+@click.group()
+def evidence() -> None:
+    """For maintainers: record what is found in a source, and accept what has been reviewed."""
+
+
+@evidence.command()
+@_sources
+@click.option("--revision", required=True, help="Release.")
+@_output("text", "json")
+@_answers
+def record(bridge_source: Path, core_source: Path | None, revision: str, output: str) -> int:
+    """Write what is found at a release to knowledge/evidence/anchors/; what isn't reviewed stays to be accepted."""
+    from ..evidence.store import write_recorded
+    from ..knowledge import load
+
+    base = load()
+    result = _verified(base, bridge_source, core_source, revision, output)
+    path = _writing(lambda: write_recorded(Path(base.root), result.revision, result.commits, result.found))
+    if output == "json":
+        click.echo(json.dumps({"written": str(path), **result.to_dict()}, ensure_ascii=False, indent=2))
+    else:
+        click.echo(f"{path}: " + ", ".join(f"{n} {state}" for state, n in result.counts.items() if n))
+    return result.exit_code
+
+
+@evidence.command()
+@click.option("--revision", required=True, help="Release at which it was read.")
+@click.option("--by", "reviewer", required=True, help="Who has read it.")
+@click.option("--reason", required=True, help="What was looked at, and why it is right.")
+@click.option("--on", "day", default=None, help="Day, e.g. 2026-12-02; today by default.")
+@click.option("--all", "everything", is_flag=True, help="Everything that was found and isn't accepted yet.")
+@click.argument("names", nargs=-1)
+@_output("text", "json")
+@_answers
+def accept(
+    revision: str, reviewer: str, reason: str, day: str | None, everything: bool, names: tuple[str, ...], output: str
+) -> int:
+    """Accept what was recorded at a release, for the rules, quantities or anchors NAMES: a person has read it."""
+    from ..errors import RequestError
+    from ..evidence.anchors import Found
+    from ..evidence.store import accept as run
+    from ..evidence.store import all_places, load_evidence
+    from ..knowledge import load
+
+    base = load()
+    known = load_evidence(Path(base.root))
+    if revision not in known.recorded:
+        raise RequestError("--revision", revision, "has no record", "Run `mbridge-advisor evidence record` first.")
+    if not names and not everything:
+        raise RequestError("NAMES", None, "are needed", "Name rules, quantities or anchors, or give --all.")
+    accepts = {}
+    cited = all_places(base, base.revisions[revision])
+    words = {place.key for place in cited} | {name for who in cited.values() for name in who}
+    for name in names:
+        if name not in words:
+            raise RequestError("NAMES", name, f"isn't cited at {revision}", "Name a rule, quantity or anchor.")
+    for place, who in cited.items():
+        found = known.recorded[revision].anchors.get(place.key)
+        wanted = everything or place.key in names or any(name in names for name in who)
+        if wanted and isinstance(found, Found) and found.fingerprint not in known.accepted.get(place.key, ()):
+            accepts[place.key] = [found.fingerprint]
+    if accepts:
+        _writing(lambda: run(Path(base.root), reviewer, day or date.today().isoformat(), reason, accepts))
+    if output == "json":
+        click.echo(json.dumps({"accepted": accepts}, indent=2))
+    else:
+        click.echo(f"{len(accepts)} accepted")
+    return 0
+
+
+def _writing(write: Any) -> Any:
+    try:
+        return write()
+    except OSError as error:
+        raise WriteError(f"{error.filename}: can't be written ({error.strerror}).") from None
+
+
+@click.group()
+def matrix() -> None:
+    """Rule x release: what each rule has earned where."""
+
+
+@matrix.command()
+@_output("text", "json")
+@_answers
+def build(output: str) -> int:
+    """Compute compat_matrix.yaml from the rules and the evidence."""
+    from ..evidence.matrix import write
+    from ..knowledge import load
+
+    base = load()
+    path, changed = _writing(lambda: write(base))
+    if output == "json":
+        click.echo(json.dumps({"path": str(path), "changed": changed}))
+    else:
+        click.echo(f"{path}: {'written' if changed else 'as it was'}")
+    return 0
+
+
+@matrix.command()
+@_output("text", "json")
+@_answers
+def check(output: str) -> int:
+    """Fail (exit 1) where the matrix is stale, or a rule claims more than its evidence."""
+    from ..evidence.matrix import check as run
+    from ..knowledge import load
+
+    complaints = run(load())
+    if output == "json":
+        click.echo(json.dumps([c.to_dict() for c in complaints], ensure_ascii=False, indent=2))
+    else:
+        for c in complaints:
+            click.echo(f"{c.kind}: {c.name}{' at ' + c.revision if c.revision else ''} {c.message}")
+        click.echo(f"{len(complaints)} problem{'s' if len(complaints) != 1 else ''}")
+    return int(bool(complaints))
+
+
+@matrix.command()
+@click.option(
+    "--kind", type=click.Choice(["constraint", "derivation", "sizing", "pitfall", "quantity"]), help="Only this kind."
+)
+@click.option("--tag", type=click.Choice(["code_verified", "doc_only"]), help="Only rows with a cell of this tag.")
+@click.option(
+    "--verdict", type=click.Choice(["holds", "changed", "untested", "absent"]), help="Only rows with such a cell."
+)
+@click.option("--revision", help="Only this release.")
+@click.option("--counts", "counted", is_flag=True, help="Numbers by kind instead of rows.")
+@click.argument("names", nargs=-1)
+@_lang
+@_output(*FORMATS)
+@_answers
+def show(
+    kind: str | None,
+    tag: str | None,
+    verdict: str | None,
+    revision: str | None,
+    counted: bool,
+    names: tuple[str, ...],
+    lang: str,
+    output: str,
+) -> int:
+    """Print the matrix as the evidence gives it; NAMES are beginnings of rule ids or quantity names."""
+    from ..errors import RequestError
+    from ..evidence.matrix import build as run
+    from ..evidence.matrix import counts, select
+    from ..evidence.store import load_evidence
+    from ..knowledge import load
+
+    base = load()
+    if revision is not None and revision not in base.revisions:
+        raise RequestError("--revision", revision, "is unknown", f"Known: {', '.join(base.revisions)}.")
+    rows = select(
+        run(base, load_evidence(Path(base.root))), kind=kind, tag=tag, verdict=verdict, revision=revision, names=names
+    )
+    tags = [revision] if revision else list(base.revisions)
+    if counted:
+        columns = ("code_verified", "doc_only", "holds", "changed", "untested", "absent")
+        table = [
+            {"release": t, "kind": k, **{c: by.get(c, 0) for c in columns}}
+            for t in tags
+            for k, by in counts(rows, t).items()
+        ]
+        _rows(table, output)
+    elif output == "json":
+        click.echo(
+            json.dumps(
+                [
+                    {"name": r.name, "kind": r.kind, "cells": {t: c.to_dict() for t, c in r.cells.items()}}
+                    for r in rows
+                ],
+                ensure_ascii=False,
+                indent=2,
+            )
+        )
+    else:
+        _rows([{"rule": r.name, "kind": r.kind, **{t: _cell(r.cells[t], lang) for t in tags}} for r in rows], output)
+    return 0
+
+
+_CELL_WORDS = {
+    "holds": ("holds", "成立"),
+    "absent": ("–", "–"),
+    "changed": ("changed", "已改变"),
+    "untested": ("untested", "未检验"),
+}
+
+
+def _cell(cell: Any, lang: str) -> str:
+    word = _CELL_WORDS[cell.verdict][lang == "zh"]
+    if cell.verdict == "absent":
+        return word
+    mark = ("code", "代码") if cell.tag == "code_verified" else ("doc", "文档")
+    carried = ("", "") if cell.carried is None else (f" ← {cell.carried.source}",) * 2
+    return f"{word} · {mark[lang == 'zh']}{carried[lang == 'zh']}"
+
+
+def register(cli: click.Group, revisions: click.Group) -> None:
+    """Put the commands into the command line."""
+    for command in (verify, evidence, matrix):
+        cli.add_command(command)
+
+
+_ = sys
