@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -302,6 +301,3 @@ def register(cli: click.Group, revisions: click.Group) -> None:
     """Put the commands into the command line."""
     for command in (verify, evidence, matrix):
         cli.add_command(command)
-
-
-_ = sys

@@ -45,7 +45,8 @@ class Place:
         """The place of a citation; None for kinds that can't be looked up."""
         w = citation.where
         if citation.kind == "code":
-            return Place("code", w["repo"], w["path"], w["symbol"], w.get("condition"))
+            words = sorted(set(w.get("condition", "").split()))
+            return Place("code", w["repo"], w["path"], w["symbol"], " ".join(words) or None)
         return Place("doc", w["repo"], w["path"], w["heading"]) if citation.kind == "doc" else None
 
     @property

@@ -95,6 +95,23 @@ class _Pool:
         return sorted(steps, key=lambda step: -float(np.mean(step.when.mask(sample))))
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """Candidates with their memory; ``verdict`` as :meth:`MemoryEstimate.verdict` gives it."""
+
+    columns: Columns
+    memory: MemoryEstimate
+    verdict: NDArray[np.int64]
+
+    def take(self, index: NDArray[Any]) -> _Judged:
+        return _Judged(take(self.columns, index), _rows(self.memory, index), self.verdict[index])
+
+
+def _without(rows: Columns, numbers: NDArray[np.int64]) -> Columns:
+    """The rows whose number isn't among those."""
+    return take(rows, ~np.isin(rows["row"], numbers)) if len(numbers) else rows
+
+
 def _single(column: Column) -> Value:
     """A column that holds one value for all candidates."""
     assert not isinstance(column, np.ndarray | Mapping)
@@ -138,7 +155,7 @@ def search(
     progress("grids", 0.2)
 
     layouts: list[str] = []
-    pool.columns = _with_schedules(arch, pool.columns, pinned, layouts, facts)
+    pool.columns = _with_schedules(arch, pool.columns, pinned, layouts)
     pinned_mbs = pinned.get("mbs")
     sizes = np.array([pinned_mbs] if pinned_mbs is not None else list(MBS), dtype=np.int64)
     pool.columns = expand(pool.columns, mbs=sizes)
@@ -148,49 +165,53 @@ def search(
 
     recomputes = recompute_choices(arch, pinned)
     tables = (recomputes, tuple(StageLayout.parse(text) for text in layouts))
-    kept: list[tuple[Columns, MemoryEstimate]] = []
-    tight: list[tuple[Columns, MemoryEstimate]] = []
-    closest: tuple[float, Columns, MemoryEstimate] | None = None
-    rest = pool
-    for index, recompute in enumerate(recomputes):
-        if not len(rest):
-            break
-        here = _Pool(program, {**rest.scalars, **recompute_facts(recompute)}, rest.columns, rejected, set(pool.judged))
-        rows = {**rest.columns, "row": np.arange(len(rest))}
-        here.columns = {**rows, "recompute": np.full(len(rest), index, dtype=np.int64)}
+    pool.columns["row"] = np.arange(len(pool))
+    kept: list[_Judged] = []
+    tight: list[_Judged] = []
+    closest: _Judged | None = None
+
+    def judge(rows: Columns, index: int, counted: dict[str, int]) -> _Judged:
+        """What is legal with one recompute choice, with its memory."""
+        here = _Pool(program, {**pool.scalars, **recompute_facts(recomputes[index])}, rows, counted, set(pool.judged))
+        here.columns = {**rows, "recompute": np.full(len(rows["row"]), index, dtype=np.int64)}
         here.prune()
-        if not len(here):
-            continue
-        memory = estimate_memory(arch, settings, as_grids(here.columns, scalars, tables), gpu, calibration)
-        verdict = memory.verdict(float(gpu.memory_bytes))
-        good, close = verdict == 0, verdict == 1
-        if good.any():
-            kept.append((take(here.columns, good), _rows(memory, good)))
-        if close.any():
-            tight.append((take(here.columns, close), _rows(memory, close)))
-        least = int(np.argmin(memory.total))
-        if closest is None or memory.total[least] < closest[0]:
-            one = np.array([least])
-            closest = (float(memory.total[least]), take(here.columns, one), _rows(memory, one))
-        # What fits without more recompute needs none: it only costs time.
-        left = np.ones(len(rest), dtype=bool)
-        left[here.columns["row"][good]] = False
-        rest = _Pool(program, rest.scalars, take(rest.columns, left), rejected, set(pool.judged))
+        memory = estimate_memory(arch, settings, as_grids(here.columns, pool.scalars, tables), gpu, calibration)
+        return _Judged(here.columns, memory, memory.verdict(float(gpu.memory_bytes)))
+
+    # What doesn't fit with the most recompute doesn't fit with less.
+    rest = pool.columns
+    if len(pool):
+        leanest = judge(rest, len(recomputes) - 1, {})
+        if len(leanest.verdict):
+            closest = leanest.take(np.array([np.argmin(leanest.memory.total)]))
+        rest = _without(rest, leanest.columns["row"][leanest.verdict == 2])
+        rejected["memory"] = len(pool) - len(rest["row"])
+    for index in range(len(recomputes)):
+        if not len(rest["row"]):
+            break
+        judged = judge(rest, index, rejected)
+        if (judged.verdict == 0).any():
+            kept.append(judged.take(judged.verdict == 0))
+        if (judged.verdict == 1).any():
+            tight.append(judged.take(judged.verdict == 1))
+        # What fits needs no more recompute: that only costs time.
+        rest = _without(rest, judged.columns["row"][judged.verdict == 0])
         progress("memory", 0.4 + 0.4 * (index + 1) / len(recomputes))
-    if len(rest) and closest is not None:
-        rejected["memory"] = rejected.get("memory", 0) + len(rest)
+    rejected["memory"] = rejected.get("memory", 0) + len(rest.get("row", ()))
+    if not rejected["memory"]:
+        del rejected["memory"]
     fits = bool(kept)
     parts = kept or tight
     if not parts:
         if closest is None:
             return Found(candidates, rejected, (), None, None, np.zeros(0), False, 0)
-        choices = _choices(closest[1], np.array([0]), recomputes, layouts, pinned)
-        return Found(candidates, rejected, choices, closest[2], None, np.zeros(1), False, 0)
-    columns = {name: np.concatenate([c[name] for c, _ in parts]) for name in parts[0][0]}
-    memory = _concatenate([m for _, m in parts])
-    time = estimate_time(arch, settings, as_grids(columns, scalars, tables), gpu, calibration)
+        choices = _choices(closest.columns, np.array([0]), recomputes, layouts, pinned)
+        return Found(candidates, rejected, choices, closest.memory, None, np.zeros(1), False, 0)
+    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
+    memory = _concatenate([part.memory for part in parts])
+    time = estimate_time(arch, settings, as_grids(columns, pool.scalars, tables), gpu, calibration)
     progress("time", 0.9)
-    score: NDArray[np.float64] = time.tokens_per_second_per_gpu * preference(program, scalars, columns, recomputes)
+    score: NDArray[np.float64] = time.tokens_per_second_per_gpu * preference(program, pool.scalars, columns, recomputes)
     order = _best_per_grid(columns, score, memory.total, top)
     return Found(
         candidates,
@@ -214,9 +235,7 @@ def recompute_facts(recompute: Recompute) -> dict[str, Value]:
     }
 
 
-def _with_schedules(
-    arch: Architecture, columns: Columns, pinned: Mapping[str, Value], layouts: list[str], facts: Mapping[str, Value]
-) -> Columns:
+def _with_schedules(arch: Architecture, columns: Columns, pinned: Mapping[str, Value], layouts: list[str]) -> Columns:
     """Every grid with each of its schedules; fills ``layouts`` with the table that column ``layout`` points into."""
     index: dict[str, int] = {}
     parts: list[Columns] = []

@@ -100,7 +100,8 @@ def schedules(arch: Architecture, pp: int, pinned: Mapping[str, Any]) -> list[tu
         even = arch.num_layers % stages == 0
         if even and not (mtp and vpp):
             out.append((vpp, ""))
-        if not even or mtp or cost > 0.5:
+        # Hybrid models mark their stages in the layer pattern instead of in a layout.
+        if (not even or mtp or cost > 0.5) and not arch.hybrid_override_pattern:
             layout = balanced_layout(arch.num_layers, mtp, pp, max(vpp, 1), cost)
             if layout is not None:
                 out.append((vpp, layout))
