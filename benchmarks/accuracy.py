@@ -19,14 +19,28 @@ from mbridge_advisor.knowledge.load import load
 from mbridge_advisor.validation import memory, report, throughput
 
 OUT = Path(__file__).resolve().parents[1] / "tests" / "data"
-RAW = ("--no-bias-gelu-fusion", "--use-transformer-engine-op-fuser", "--attention-softmax-in-fp32", "--wgrad-deferral-limit")
+RAW = (
+    "--no-bias-gelu-fusion",
+    "--use-transformer-engine-op-fuser",
+    "--attention-softmax-in-fp32",
+    "--wgrad-deferral-limit",
+)
 ENV = ("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "CUBLAS_WORKSPACE_CONFIG")
 
 
 def small(row: memory.Row) -> dict[str, Any]:
     """A row of measured_memory.jsonl with what the models read."""
-    keep = ("case", "citation", "family", "tier", "gpu", "world_size", "num_microbatches", "mem_config_key",
-            "golden_recorded_date")
+    keep = (
+        "case",
+        "citation",
+        "family",
+        "tier",
+        "gpu",
+        "world_size",
+        "num_microbatches",
+        "mem_config_key",
+        "golden_recorded_date",
+    )
     figures = ("mem_max_allocated_bytes", "mem_allocated_bytes_median")
     return {
         **{k: row[k] for k in keep},
@@ -44,10 +58,13 @@ def large(row: memory.Row) -> dict[str, Any]:
 
 def show(title: str, comparisons: Sequence[report.Comparison], groups: Sequence[str], rows: bool) -> None:
     """Print scores, by group too."""
+
     def line(name: str, s: report.Summary) -> None:
-        print(f"  {name:26s} n {s.count:3d}  median {s.median:6.1%}  mean {s.mean_absolute:6.1%}  bias {s.bias:+6.1%}"
-              f"  within 5/10/20 % {s.within[5]:.0%}/{s.within[10]:.0%}/{s.within[20]:.0%}"
-              f"  worst {s.worst[1]:+.1%} {s.worst[0][:60]}")
+        print(
+            f"  {name:26s} n {s.count:3d}  median {s.median:6.1%}  mean {s.mean_absolute:6.1%}  bias {s.bias:+6.1%}"
+            f"  within 5/10/20 % {s.within[5]:.0%}/{s.within[10]:.0%}/{s.within[20]:.0%}"
+            f"  worst {s.worst[1]:+.1%} {s.worst[0][:60]}"
+        )
 
     print(title)
     total = report.summarise(comparisons)
@@ -70,30 +87,42 @@ def main() -> None:
     a = parser.parse_args()
     knowledge = load()
     small_path, large_path = a.data / "measured_memory.jsonl", a.data / "measured_memory_large.jsonl"
-    small_cases, large_cases = memory.measured_small(small_path), memory.measured_large(large_path)
+    small_cases, large_cases = (
+        read(path, knowledge.gpus)
+        for read, path in ((memory.measured_small, small_path), (memory.measured_large, large_path))
+    )
     simulated = [c for c in large_cases if c.stage is not None]
     tables = [c for c in large_cases if c.stage is None]
     published = throughput.cases(
-        memory.read_rows(a.data / "published_throughput.jsonl"), memory.read_rows(a.data / "recipe_grids.jsonl"),
-        knowledge)
+        memory.read_rows(a.data / "published_throughput.jsonl"),
+        memory.read_rows(a.data / "recipe_grids.jsonl"),
+        knowledge,
+    )
     timed = throughput.measured_cases(memory.read_rows(large_path), knowledge)
     parts = {
         "peak": ("peak memory, functional tests", report.peak_memory(small_cases), ("model", "precision")),
         "end_of_step": ("memory between steps, functional tests", report.end_of_step_memory(small_cases), ("model",)),
         "large": ("peak memory, real-size layers, each stage", report.peak_memory(simulated), ("model",)),
         "tables": ("peak memory, tables without ranks (tier B)", report.peak_memory(tables), ("model",)),
-        "throughput": ("tokens/s/GPU, published", report.tokens_per_second(published),
-                       ("model", "gpu", "precision", "release")),
+        "throughput": (
+            "tokens/s/GPU, published",
+            report.tokens_per_second(published),
+            ("model", "gpu", "precision", "release"),
+        ),
         "step_time": ("tokens/s/GPU, real-size layers", report.tokens_per_second(timed), ("model",)),
     }
     for title, comparisons, groups in parts.values():
         show(title, comparisons, groups, a.rows)
     if a.write:
-        kept = {"measured_memory.jsonl": [small(r) for r in memory.scored(memory.read_rows(small_path))],
-                "measured_memory_large.jsonl": [large(r) for r in memory.read_rows(large_path)]}
+        kept = {
+            "measured_memory.jsonl": [small(r) for r in memory.scored(memory.read_rows(small_path))],
+            "measured_memory_large.jsonl": [large(r) for r in memory.read_rows(large_path)],
+        }
         for name, lines in kept.items():
             (OUT / name).write_text("".join(json.dumps(r) + "\n" for r in lines), encoding="utf-8")
-        baseline = {name: {c.row: round(c.error, 4) for c in comparisons} for name, (_, comparisons, _) in parts.items()}
+        baseline = {
+            name: {c.row: round(c.error, 4) for c in comparisons} for name, (_, comparisons, _) in parts.items()
+        }
         (OUT / "accuracy_baseline.json").write_text(json.dumps(baseline, indent=1) + "\n", encoding="utf-8")
 
 

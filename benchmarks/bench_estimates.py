@@ -1,6 +1,6 @@
 """How long estimates take: one configuration, and many at once, for a dense and a MoE model.
 
-    python benchmarks/bench_estimates.py [N]
+python benchmarks/bench_estimates.py [N]
 """
 
 from __future__ import annotations
@@ -15,8 +15,13 @@ from mbridge_advisor import memory, timing
 from mbridge_advisor.knowledge.load import load
 from mbridge_advisor.memory import Grids, Recompute, Settings
 
-RECOMPUTES = (Recompute(), Recompute("selective"), Recompute("selective", modules=("core_attn", "mlp")),
-              Recompute("full", "uniform", 1), Recompute("full", "block", 2))
+RECOMPUTES = (
+    Recompute(),
+    Recompute("selective"),
+    Recompute("selective", modules=("core_attn", "mlp")),
+    Recompute("full", "uniform", 1),
+    Recompute("full", "block", 2),
+)
 
 
 def sample(n: int, experts: bool) -> Grids:
@@ -24,10 +29,16 @@ def sample(n: int, experts: bool) -> Grids:
     r = np.random.default_rng(7)
     pp = 2 ** r.integers(0, 5, n)
     return Grids.of(
-        world_size=1024, global_batch_size=2048, tp=2 ** r.integers(0, 4, n), pp=pp,
-        vpp=np.where(pp > 1, r.choice([1, 2, 4], n), 1), cp=2 ** r.integers(0, 3, n),
-        ep=2 ** r.integers(0, 7, n) if experts else 1, mbs=2 ** r.integers(0, 3, n),
-        recompute=RECOMPUTES, recompute_index=r.integers(0, len(RECOMPUTES), n),
+        world_size=1024,
+        global_batch_size=2048,
+        tp=2 ** r.integers(0, 4, n),
+        pp=pp,
+        vpp=np.where(pp > 1, r.choice([1, 2, 4], n), 1),
+        cp=2 ** r.integers(0, 3, n),
+        ep=2 ** r.integers(0, 7, n) if experts else 1,
+        mbs=2 ** r.integers(0, 3, n),
+        recompute=RECOMPUTES,
+        recompute_index=r.integers(0, len(RECOMPUTES), n),
     )
 
 

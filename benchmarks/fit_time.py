@@ -99,15 +99,18 @@ def scores(sample: Sequence[Case], r: np.ndarray) -> str:
     lines = []
     for label, mine in (("published", published), ("measured, few layers", ~published)):
         x = e[mine]
-        lines.append(f"{label}: n {len(x)}  median {np.median(abs(x)):.1%}  within 20 % {np.mean(abs(x) < 0.2):.0%}"
-                     f"  bias {x.mean():+.1%}  10..90 % of true / predicted {np.quantile(1 / (1 + x), 0.1):.3f} .."
-                     f" {np.quantile(1 / (1 + x), 0.9):.3f}")
+        lines.append(
+            f"{label}: n {len(x)}  median {np.median(abs(x)):.1%}  within 20 % {np.mean(abs(x) < 0.2):.0%}"
+            f"  bias {x.mean():+.1%}  10..90 % of true / predicted {np.quantile(1 / (1 + x), 0.1):.3f} .."
+            f" {np.quantile(1 / (1 + x), 0.9):.3f}"
+        )
         for group, key in (("model", lambda c: c.model), ("system", lambda c: c.gpu.name)):
             for name in sorted({key(c) for c in sample}):
                 x = e[[bool(m) and key(c) == name for c, m in zip(sample, mine, strict=True)]]
                 if len(x):
-                    lines.append(f"  {group} {name:18s} n {len(x):3d}  median {np.median(abs(x)):5.1%}"
-                                 f"  bias {x.mean():+6.1%}")
+                    lines.append(
+                        f"  {group} {name:18s} n {len(x):3d}  median {np.median(abs(x)):5.1%}  bias {x.mean():+6.1%}"
+                    )
     return "\n".join(lines)
 
 

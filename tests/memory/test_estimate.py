@@ -11,16 +11,42 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mbridge_advisor.architecture import Architecture
 from mbridge_advisor.errors import RequestError
-from mbridge_advisor.memory import COMPONENTS, MOMENTS, Grids, Recompute, Settings, StageLayout, estimate, estimate_stage
+from mbridge_advisor.memory import (
+    COMPONENTS,
+    MOMENTS,
+    Grids,
+    Recompute,
+    Settings,
+    StageLayout,
+    estimate,
+    estimate_stage,
+)
 from mbridge_advisor.memory.plan import in_flight
 
 CONSTANTS = {"fragmentation": 0.08, "outside_allocator_bytes": 2e9, "communicator_bytes": 5e8}
-DENSE = Architecture(num_layers=16, hidden_size=1024, num_attention_heads=16, vocab_size=32000, ffn_hidden_size=4096,
-                     num_query_groups=8, kv_channels=64)
-MOE = replace(DENSE, num_moe_experts=16, moe_router_topk=2, moe_ffn_hidden_size=512,
-              moe_shared_expert_intermediate_size=1024, moe_layer_freq=(0,) + (1,) * 15)
-RECOMPUTES = (Recompute(), Recompute("selective", modules=("core_attn", "mlp")), Recompute("full", "uniform", 1),
-              Recompute("full", "block", 2))
+DENSE = Architecture(
+    num_layers=16,
+    hidden_size=1024,
+    num_attention_heads=16,
+    vocab_size=32000,
+    ffn_hidden_size=4096,
+    num_query_groups=8,
+    kv_channels=64,
+)
+MOE = replace(
+    DENSE,
+    num_moe_experts=16,
+    moe_router_topk=2,
+    moe_ffn_hidden_size=512,
+    moe_shared_expert_intermediate_size=1024,
+    moe_layer_freq=(0,) + (1,) * 15,
+)
+RECOMPUTES = (
+    Recompute(),
+    Recompute("selective", modules=("core_attn", "mlp")),
+    Recompute("full", "uniform", 1),
+    Recompute("full", "block", 2),
+)
 powers = st.sampled_from([1, 2, 4])
 
 
@@ -28,15 +54,47 @@ def architectures() -> st.SearchStrategy[Architecture]:
     return st.builds(
         lambda layers, moe, mla, bias, norm, tied, positions, gated, qk: replace(
             DENSE,
-            num_layers=layers, add_bias_linear=bias, normalization=norm, gated_linear_unit=gated, qk_layernorm=qk,
-            share_embeddings_and_output_weights=tied, position_embedding_type=positions, max_position_embeddings=2048,
-            **({"num_moe_experts": 16, "moe_router_topk": 2, "moe_ffn_hidden_size": 512,
-                "moe_shared_expert_intermediate_size": 1024, "moe_layer_freq": 2} if moe else {}),
-            **({"multi_latent_attention": True, "q_lora_rank": 256, "kv_lora_rank": 128, "qk_head_dim": 64,
-                "qk_pos_emb_head_dim": 32, "v_head_dim": 64} if mla else {}),
+            num_layers=layers,
+            add_bias_linear=bias,
+            normalization=norm,
+            gated_linear_unit=gated,
+            qk_layernorm=qk,
+            share_embeddings_and_output_weights=tied,
+            position_embedding_type=positions,
+            max_position_embeddings=2048,
+            **(
+                {
+                    "num_moe_experts": 16,
+                    "moe_router_topk": 2,
+                    "moe_ffn_hidden_size": 512,
+                    "moe_shared_expert_intermediate_size": 1024,
+                    "moe_layer_freq": 2,
+                }
+                if moe
+                else {}
+            ),
+            **(
+                {
+                    "multi_latent_attention": True,
+                    "q_lora_rank": 256,
+                    "kv_lora_rank": 128,
+                    "qk_head_dim": 64,
+                    "qk_pos_emb_head_dim": 32,
+                    "v_head_dim": 64,
+                }
+                if mla
+                else {}
+            ),
         ),
-        st.sampled_from([8, 16]), st.booleans(), st.booleans(), st.booleans(), st.sampled_from(["RMSNorm", "LayerNorm"]),
-        st.booleans(), st.sampled_from(["rope", "learned_absolute"]), st.booleans(), st.booleans(),
+        st.sampled_from([8, 16]),
+        st.booleans(),
+        st.booleans(),
+        st.booleans(),
+        st.sampled_from(["RMSNorm", "LayerNorm"]),
+        st.booleans(),
+        st.sampled_from(["rope", "learned_absolute"]),
+        st.booleans(),
+        st.booleans(),
     )
 
 
@@ -44,9 +102,16 @@ def random_grids(n: int, seed: int) -> Grids:
     r = np.random.default_rng(seed)
     pp = 2 ** r.integers(0, 4, n)
     return Grids.of(
-        world_size=256, global_batch_size=1024, tp=2 ** r.integers(0, 4, n), pp=pp,
-        vpp=np.where(pp > 1, r.choice([1, 2], n), 1), cp=2 ** r.integers(0, 2, n), ep=2 ** r.integers(0, 4, n),
-        mbs=2 ** r.integers(0, 3, n), recompute=RECOMPUTES, recompute_index=r.integers(0, len(RECOMPUTES), n),
+        world_size=256,
+        global_batch_size=1024,
+        tp=2 ** r.integers(0, 4, n),
+        pp=pp,
+        vpp=np.where(pp > 1, r.choice([1, 2], n), 1),
+        cp=2 ** r.integers(0, 2, n),
+        ep=2 ** r.integers(0, 4, n),
+        mbs=2 ** r.integers(0, 3, n),
+        recompute=RECOMPUTES,
+        recompute_index=r.integers(0, len(RECOMPUTES), n),
     )
 
 
@@ -61,8 +126,12 @@ def test_static_memory_is_that_of_the_tensors(
     common = Settings(seq_length=2048, use_distributed_optimizer=distributed, grad_reduce_in_fp32=fp32)
     for stage in range(pp):
         expected = loops.static_bytes(
-            loops.rank(arch, stage, pp, vpp, tp, ep, etp), dp=int(grids.dp[0]), cp=cp, edp=int(grids.edp[0]),
-            distributed=distributed, fp32_gradients=fp32,
+            loops.rank(arch, stage, pp, vpp, tp, ep, etp),
+            dp=int(grids.dp[0]),
+            cp=cp,
+            edp=int(grids.edp[0]),
+            distributed=distributed,
+            fp32_gradients=fp32,
         )
         found = estimate_stage(arch, common, grids, stage, calibration=CONSTANTS)
         for name, value in expected.items():
@@ -97,7 +166,9 @@ def test_the_peak_is_the_worst_stage_and_the_sum_of_its_components(arch: Archite
     common = Settings(seq_length=2048, global_batch_size=256)
     for pp, vpp in ((1, 1), (4, 1), (4, 2), (8, 1)):
         for recompute in RECOMPUTES:
-            grids = Grids.of(world_size=64, tp=2, pp=pp, vpp=vpp, ep=2, mbs=2, global_batch_size=256, recompute=recompute)
+            grids = Grids.of(
+                world_size=64, tp=2, pp=pp, vpp=vpp, ep=2, mbs=2, global_batch_size=256, recompute=recompute
+            )
             found = estimate(arch, common, grids, calibration=CONSTANTS)
             stages = [estimate_stage(arch, common, grids, p, calibration=CONSTANTS).total[0] for p in range(pp)]
             assert found.total[0] == pytest.approx(max(stages))
@@ -125,7 +196,9 @@ def test_sharding_never_costs_static_memory(arch: Architecture, tp: int, pp: int
     def grid(**change: int) -> Grids:
         return Grids.of(**{"world_size": 128, "tp": tp, "pp": pp, "mbs": mbs, "num_microbatches": m, **change})
 
-    compare(arch, common, grid(tp=2 * tp, dp=8), grid(dp=8), ("weights", "gradients", "main_params", "optimizer_states"))
+    compare(
+        arch, common, grid(tp=2 * tp, dp=8), grid(dp=8), ("weights", "gradients", "main_params", "optimizer_states")
+    )
     compare(arch, common, grid(world_size=256), grid(), ("weights", "main_params", "optimizer_states"))
     compare(arch, common, grid(), grid(mbs=2 * mbs))
     compare(arch, common, grid(), grid(num_microbatches=m + 1))
@@ -139,8 +212,10 @@ def test_recompute_never_keeps_more(module: str) -> None:
     common = Settings(seq_length=4096, attention_backend="unfused")
     kept = ("activations_norm", "activations_attention", "activations_mlp", "activations_moe")
     for arch in (DENSE, MOE):
-        grids = [Grids.of(world_size=64, pp=4, tp=2, num_microbatches=8, recompute=r)
-                 for r in (Recompute("full", "uniform", 1), Recompute("selective", modules=(module,)), Recompute())]
+        grids = [
+            Grids.of(world_size=64, pp=4, tp=2, num_microbatches=8, recompute=r)
+            for r in (Recompute("full", "uniform", 1), Recompute("selective", modules=(module,)), Recompute())
+        ]
         full, some, none = (estimate_stage(arch, common, g, 1, calibration=CONSTANTS) for g in grids)
         for name in kept:
             assert some.components[name][0] <= none.components[name][0]
@@ -174,7 +249,9 @@ def test_a_layout_is_honoured() -> None:
     assert layout.layers == (3, 4, 3, 3, 0)
     assert layout.loss == 4
     grids = Grids.of(world_size=20, pp=5, num_microbatches=5, layout=layout)
-    weights = [estimate_stage(arch, Settings(), grids, p, calibration=CONSTANTS).components["weights"][0] for p in range(5)]
+    weights = [
+        estimate_stage(arch, Settings(), grids, p, calibration=CONSTANTS).components["weights"][0] for p in range(5)
+    ]
     assert weights[1] / weights[2] == pytest.approx(4 / 3)
     assert weights[4] < weights[0]
 

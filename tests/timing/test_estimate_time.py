@@ -32,10 +32,18 @@ def test_one_candidate_is_a_row_of_many(arch) -> None:  # type: ignore[no-untype
     n = 200
     pp = 2 ** r.integers(0, 4, n)
     recomputes = (Recompute(), Recompute("selective"), Recompute("full", "uniform", 1), Recompute("full", "block", 2))
-    grids = Grids.of(world_size=512, global_batch_size=1024, tp=2 ** r.integers(0, 4, n), pp=pp,
-                     vpp=np.where(pp > 1, r.choice([1, 2], n), 1), cp=2 ** r.integers(0, 2, n), mbs=2 ** r.integers(0, 3, n),
-                     ep=2 ** r.integers(0, 5, n) if arch.is_moe else 1,
-                     recompute=recomputes, recompute_index=r.integers(0, len(recomputes), n))
+    grids = Grids.of(
+        world_size=512,
+        global_batch_size=1024,
+        tp=2 ** r.integers(0, 4, n),
+        pp=pp,
+        vpp=np.where(pp > 1, r.choice([1, 2], n), 1),
+        cp=2 ** r.integers(0, 2, n),
+        mbs=2 ** r.integers(0, 3, n),
+        ep=2 ** r.integers(0, 5, n) if arch.is_moe else 1,
+        recompute=recomputes,
+        recompute_index=r.integers(0, len(recomputes), n),
+    )
     many = run(grids, arch=arch)
     for i in range(0, n, 9):
         one = run(grids.take(slice(i, i + 1)), arch=arch)
@@ -89,9 +97,11 @@ def test_what_costs_time_costs_time() -> None:
 
 def test_experts_within_the_nvlink_domain_are_faster() -> None:
     settings = replace(BASE, precision="fp8_cs", global_batch_size=4096)
+
     def seconds(gpu, ep: int) -> float:  # type: ignore[no-untyped-def]
         grids = Grids.of(world_size=256, pp=4, ep=ep, global_batch_size=4096)
         return float(run(grids, settings, DEEPSEEK, gpu).components["ep_communication"][0])
+
     assert seconds(H100, 8) < seconds(H100, 64) / 3
     assert seconds(GB200, 64) < seconds(H100, 64) / 3
 
@@ -107,14 +117,17 @@ def test_a_group_uses_the_link_that_its_ranks_share() -> None:
     assert near[0] == pytest.approx(1e9 * 7 / 8 / H100.nvlink_bandwidth)
     assert far[0] == pytest.approx(1e9 * 7 / 8 / H100.network_bandwidth)
     assert network.point_to_point_seconds(1e9 * one, 8 * one, H100, constants)[0] == pytest.approx(
-        1e9 / H100.network_bandwidth)
+        1e9 / H100.network_bandwidth
+    )
 
 
 def test_graphs_take_launches_away() -> None:
     moe = KNOWLEDGE.models["qwen3-30b-a3b"].architecture
+
     def launch(**change: object) -> float:
         settings = replace(BASE, moe_token_dispatcher_type="flex", **change)  # type: ignore[arg-type]
         grids = Grids.of(world_size=16, ep=8, global_batch_size=1024)
         return float(run(grids, settings, moe, GB200).components["launch"][0])
+
     none, some = launch(), launch(cuda_graph_impl="transformer_engine", cuda_graph_scope=("attn", "moe_router"))
     assert none > some > launch(cuda_graph_impl="full_iteration") == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -19,7 +19,7 @@ from .figures import assumptions, memory_of, need, overrides, pinned_names, sett
 from .programs import program_for
 from .recipes import nearest_recipes
 from .render.words import size
-from .results import Advice, Grid, NearestMiss
+from .results import Advice, Grid, NearestMiss, Statement
 from .statements import derived, not_judged, statements
 
 GROWTH = 6  # doublings of the GPU count that are tried where nothing fits
@@ -87,6 +87,7 @@ class _Plan:
     Attributes:
         request: with the settings that sizing rules suggest filled in.
         suggested: short names of those settings.
+        advised: what the rules say that suggested them.
         assumed: values that nobody gave.
         pinned: open names that the request fixes.
         facts, inference: what is known of the request itself.
@@ -97,6 +98,7 @@ class _Plan:
     base: Knowledge
     program: Program
     suggested: tuple[str, ...]
+    advised: tuple[Statement, ...]
     assumed: Mapping[str, tuple[Value, str]]
     pinned: Mapping[str, Value]
     facts: Mapping[str, Value]
@@ -111,17 +113,15 @@ def _plan(request: Request, base: Knowledge, program: Program) -> _Plan:
     open_names = [name for name in OPEN if name not in pinned]
     facts = build_facts(request, base, open_names=open_names, assumed=assumed)
     inference = infer(program, facts.values)
-    suggested = {
-        term.suggests: inference.facts[term.name]
-        for term in base.terms.values()
-        if term.suggests and term.name in inference.facts and term.suggests not in request.values
-    }
+    takes = [t for t in base.terms.values() if t.suggests and t.name in inference.facts]
+    suggested = {t.suggests: inference.facts[t.name] for t in takes if t.suggests and t.suggests not in request.values}
+    sources = {inference.derivations[t.name].source for t in takes if t.suggests in suggested}
+    advised = tuple(s for s in statements(inference, program, base) if s.rule in sources)
     if suggested:
-        # A setting changes only what follows from it; what was suggested stays said, as the rule that said it fired.
         request = request.with_values(**suggested)
         facts = build_facts(request, base, open_names=open_names, assumed=assumed)
         inference = infer(program, facts.values)
-    return _Plan(request, base, program, tuple(suggested), assumed, pinned, facts.values, inference, tuple(notes))
+    return _Plan(request, base, program, tuple(suggested), advised, assumed, pinned, facts.values, inference, tuple(notes))
 
 
 def _search(plan: _Plan, top: int, progress: Callable[[str, float], None] = lambda stage, share: None) -> Found:
@@ -141,6 +141,14 @@ def _search(plan: _Plan, top: int, progress: Callable[[str, float], None] = lamb
         top,
         progress,
     )
+
+
+def _once(said: Iterable[Statement]) -> tuple[Statement, ...]:
+    """Each rule's first statement."""
+    first: dict[str, Statement] = {}
+    for s in said:
+        first.setdefault(s.rule, s)
+    return tuple(first.values())
 
 
 def bounds_of(
@@ -177,9 +185,9 @@ def _grid(plan: _Plan, found: Found, row: int) -> Grid:
         sizes=sizes(inference, base),
         memory=memory_of(found.memory, row, plan.request.gpu.memory_bytes),
         throughput=throughput_of(found.time, row),
-        reasons=tuple(s for s in said if s.kind == "sizing"),
+        reasons=_once((*plan.advised, *(s for s in said if s.kind == "sizing"))),
         cautions=tuple(s for s in said if s.kind in ("pitfall", "constraint")),
-        overrides=overrides(fields, base),
+        overrides=overrides(fields, base, plan.request.revision),
     )
 
 

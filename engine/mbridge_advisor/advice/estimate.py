@@ -79,7 +79,7 @@ def estimate(request: Mapping[str, Any] | Request, *, knowledge: Knowledge | Non
     if checked.gpu is not None:
         throughput = throughput_of(estimate_time(arch, settings, grids, checked.gpu, base.calibration_values), 0)
     findings = statements(inference, program, base, kinds=("constraint", "pitfall"))
-    fields = grid_fields(facts, base)
+    fields = {**grid_fields(facts, base), "seq_length": facts.values["seq_length"]}
     grid = Grid(
         fields=fields,
         sizes=sizes(inference, base),
@@ -87,7 +87,7 @@ def estimate(request: Mapping[str, Any] | Request, *, knowledge: Knowledge | Non
         throughput=throughput,
         reasons=(),
         cautions=tuple(f for f in findings if f.severity != "error"),
-        overrides=overrides(fields, base),
+        overrides=overrides(fields, base, checked.revision),
     )
     return Estimate(
         request=checked.to_dict(base),

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import RequestError
 from ..intake.request import find_gpu, find_model
 from ..knowledge import Knowledge, load
-from ..knowledge.model import Quantity, Revision, Rule, Term, Text
+from ..knowledge.model import ByRevision, Quantity, Revision, Rule, Term, Text
 
 LABELS: Mapping[str, str] = {
     "kind": "种类",
@@ -175,11 +175,10 @@ def _term(term: Term, base: Knowledge) -> Explanation:
         r.id for r in base.rules.values() if any(term.name in _words(c) for c in (*r.when, *r.then.derive.values()))
     ]
     defaults = {r.tag: term.default.at(r) for r in base.revisions.values()} if term.default else {}
-    kinds = {str(v) for v in defaults.values()}
-    default = ", ".join(f"{t}: {v}" for t, v in defaults.items()) if len(kinds) > 1 else "".join(kinds)
+    default = "" if set(defaults.values()) == {None} else _by_release(term.default, base)
     parts = {
         "field": _same(term.field),
-        "path": _same(term.path or ""),
+        "path": _same(_by_release(term.path, base)),
         "type": _same(term.type),
         "unit": _same("" if term.unit == "1" else term.unit),
         "default": _same(default or ("unset" if term.nullable else "")),
@@ -191,7 +190,7 @@ def _term(term: Term, base: Knowledge) -> Explanation:
     data = {
         "short": term.name,
         "field": term.field,
-        "path": term.path,
+        "path": {r.tag: term.path.at(r) for r in base.revisions.values()} if term.path else None,
         "section": term.section,
         "type": term.type,
         "unit": term.unit,
@@ -203,6 +202,14 @@ def _term(term: Term, base: Knowledge) -> Explanation:
         "read_by": readers,
     }
     return Explanation(term.name, "quantity" if quantity else "term", term.title, parts, data)
+
+
+def _by_release(values: ByRevision | None, base: Knowledge) -> str:
+    """One value where all releases agree, else each release with its own."""
+    if values is None:
+        return ""
+    each = {r.tag: str(values.at(r)) for r in base.revisions.values()}
+    return ", ".join(f"{t}: {v}" for t, v in each.items()) if len(set(each.values())) > 1 else next(iter(each.values()))
 
 
 def _words(expression: str) -> set[str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ..errors import RequestError
 from ..intake.request import Request
 from ..knowledge import Knowledge
-from ..knowledge.model import Text, Value
+from ..knowledge.model import Revision, Text, Value
 from ..memory import MOMENTS, MemoryEstimate, Settings
 from ..search.space import OPEN
 from ..timing import TimeEstimate
@@ -102,11 +102,17 @@ def throughput_of(estimate: TimeEstimate, row: int) -> Throughput:
     )
 
 
-def overrides(fields: Mapping[str, Value], knowledge: Knowledge) -> tuple[str, ...]:
-    """``path=value`` pairs as ``run_recipe.py`` takes them, for the fields that Bridge has a path for."""
+def overrides(fields: Mapping[str, Value], knowledge: Knowledge, revision: Revision) -> tuple[str, ...]:
+    """``path=value`` pairs as ``run_recipe.py`` takes them, for the fields that the release has a path for.
+
+    The sequence length is given to model and dataset, which must agree.
+    """
     out = []
+    if "seq_length" in fields:
+        fields = {**fields, "dataset_seq_length": fields["seq_length"]}
     for name, value in fields.items():
-        path = knowledge.by_field[name].path
+        paths = knowledge.by_field[name].path
+        path = paths.at(revision) if paths else None
         if path is None:
             continue
         if value is None:

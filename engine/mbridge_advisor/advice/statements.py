@@ -8,7 +8,8 @@ from typing import Any
 from ..errors import ExpressionError
 from ..expressions import Expression
 from ..inference import Inference, Program
-from ..knowledge.model import Fix, Knowledge, Rule, Term, Text, Value
+from ..evidence.tags import tag_of
+from ..knowledge.model import Fix, Knowledge, Revision, Rule, Term, Text, Value
 from .render.words import size
 from .results import Derived, NotJudged, Statement
 
@@ -34,19 +35,21 @@ def statements(
         rule = program.rules[firing.rule].rule
         if rule is None or rule.then.message is None or (kinds is not None and rule.kind not in kinds):
             continue
-        out.append(statement(rule, firing.facts, inference.facts, knowledge))
+        out.append(statement(rule, firing.facts, inference.facts, knowledge, program.revision))
     return tuple(sorted(out, key=lambda s: (SEVERITIES.index(s.severity), s.rule)))
 
 
-def statement(rule: Rule, used: Mapping[str, Value], facts: Mapping[str, Value], knowledge: Knowledge) -> Statement:
-    """One rule as a line, with the facts that it used."""
+def statement(
+    rule: Rule, used: Mapping[str, Value], facts: Mapping[str, Value], knowledge: Knowledge, revision: Revision
+) -> Statement:
+    """One rule as a line, with the facts that it used, and the tag that it has earned at the revision."""
     message = rule.then.message
     assert message is not None
     return Statement(
         rule=rule.id,
         kind=rule.kind,
         severity=rule.severity,
-        status=rule.status,
+        status=tag_of(knowledge, rule.id, revision.tag),
         message=fill(message, facts, knowledge.terms),
         because=fill(rule.because, facts, knowledge.terms),
         facts=dict(used),

@@ -447,7 +447,7 @@ def revisions(output: str, lang: str) -> None:
                 "release": r.tag,
                 "date": r.released,
                 "commit": r.commit[:12],
-                "Megatron Core": f"{r.core_version} ({r.core_commit[:12]})",
+                "Megatron Core": r.core_version,
                 **{name: r.environment.get(name) for name in shown},
             }
             for r in base.revisions.values()

@@ -122,8 +122,12 @@ class _Search:
         self._walk(symbol, (), top=True)
 
     def best(self, wanted: set[str]) -> tuple[ast.stmt, tuple[Guard, ...]] | None:
-        """The place, or None. What enforces by itself goes before the rest; of two equally small ones the first."""
-        found: tuple[tuple[bool, int], ast.stmt, tuple[Guard, ...]] | None = None
+        """The place, or None.
+
+        What enforces by itself goes before the rest, the more words in its own test the better; then the smallest; of
+        two equally small ones the first.
+        """
+        found: tuple[tuple[int, int], ast.stmt, tuple[Guard, ...]] | None = None
         telling = {word for word in wanted if word.isidentifier() and word not in ("None", "True", "False")}
         for statement, guards, own, size in self.places:
             if not wanted <= own | set().union(*(_words(test) for test, _ in guards)):
@@ -132,7 +136,9 @@ class _Search:
             if not wanted <= own and not telling & header:
                 continue
             around = header.union(*(_words(test) for test, _ in guards))
-            rank = (not (_enforces(statement) and telling & header and wanted <= around), size)
+            enforces = _enforces(statement) and telling & header and wanted <= around
+            around_size = sum(1 for test, _ in guards for _ in ast.walk(test))
+            rank = (-len(wanted & header) if enforces else 0, size + around_size)
             if found is None or rank < found[0]:
                 found = (rank, statement, guards)
         return None if found is None else found[1:]
@@ -154,7 +160,7 @@ class _Search:
         for child in getattr(node, "orelse", []):
             self._walk(child, (*guards, *((t, False) for t, _ in test)))
         if top and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            size += 10**6  # a whole symbol only where nothing in it will do
+            words = set()  # a condition tells a statement in it, never all of it
         self.places[place] = (node, guards, words, size)
         return words, size
 
@@ -315,7 +321,8 @@ def _is_docstring(statement: Any) -> bool:
 
 
 def _found(node: ast.stmt, content: list[Any]) -> Found:
-    return Found((node.lineno, node.end_lineno or node.lineno), _digest(repr(content)))
+    last = node.body[-1] if isinstance(node, ast.If) else node  # without its ``else``
+    return Found((node.lineno, last.end_lineno or node.lineno), _digest(repr(content)))
 
 
 def _digest(text: str) -> str:

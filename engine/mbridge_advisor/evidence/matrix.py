@@ -21,6 +21,9 @@ from ..knowledge.schema import validate
 from ..knowledge.yaml_reader import read
 from .anchors import Found
 from .store import Carried, Evidence, Owner, Place, flow, load_evidence, owners, places_at, write_text
+from .tags import tag_of
+
+__all__ = ["Cell", "Complaint", "Row", "build", "check", "counts", "render", "select", "tag_of", "write"]
 
 FILE = "compat_matrix.yaml"
 Verdict = Literal["holds", "absent", "changed", "untested"]
@@ -229,22 +232,6 @@ def _dangling(knowledge: Knowledge, evidence: Evidence) -> Iterator[Complaint]:
     for tag in evidence.recorded:
         if tag not in knowledge.revisions:
             yield Complaint("evidence", f"anchors/{tag}.yaml", tag, "is of a release that the knowledge doesn't have.")
-
-
-def tag_of(knowledge: Knowledge, name: str, revision: str) -> Status:
-    """What a rule or quantity has earned at a release, as the packaged matrix says; ``doc_only`` where it says nothing.
-
-    Args:
-        knowledge: a loaded knowledge base.
-        name: rule id or name of a quantity.
-        revision: release tag.
-    """
-    matrix = knowledge.matrix
-    for part in ("rules", "quantities"):
-        cell = matrix.get(part, {}).get(name, {}).get(revision)
-        if cell is not None:
-            return "code_verified" if cell.get("tag") == "code_verified" else "doc_only"
-    return "doc_only"
 
 
 def counts(rows: Sequence[Row], tag: str) -> dict[str, dict[str, int]]:

@@ -35,7 +35,7 @@ def term(name: str, data: Data) -> Term:
         title=_text(data["title"]),
         meaning=_text(data["meaning"]),
         unit=data.get("unit", "1"),
-        path=data.get("path"),
+        path=_by_revision(data["path"]) if "path" in data else None,
         min=data.get("min"),
         max=data.get("max"),
         default=_by_revision(data["default"]) if "default" in data else None,

@@ -114,7 +114,7 @@ class Term:
     title: Text
     meaning: Text
     unit: str = "1"
-    path: str | None = None
+    path: ByRevision | None = None
     min: float | None = None
     max: float | None = None
     default: ByRevision | None = None

@@ -30,9 +30,19 @@ from .plan import Stages, stages, unique_columns
 from .settings import Settings
 
 COMPONENTS = (
-    "weights", "gradients", "main_params", "optimizer_states", "fp8_copies",
-    "activations_norm", "activations_attention", "activations_mlp", "activations_moe", "embedding",
-    "logits_loss", "temporaries", "workspace",
+    "weights",
+    "gradients",
+    "main_params",
+    "optimizer_states",
+    "fp8_copies",
+    "activations_norm",
+    "activations_attention",
+    "activations_mlp",
+    "activations_moe",
+    "embedding",
+    "logits_loss",
+    "temporaries",
+    "workspace",
 )
 MOMENTS = ("forward_backward", "loss", "embedding_backward", "optimizer_step")
 CHUNK = 16384
@@ -108,7 +118,11 @@ def estimate_stage(
 
 
 def _chunks(
-    arch: Architecture, settings: Settings, grids: Grids, gpu: Gpu | None, calibration: Mapping[str, float] | None,
+    arch: Architecture,
+    settings: Settings,
+    grids: Grids,
+    gpu: Gpu | None,
+    calibration: Mapping[str, float] | None,
     only: int | None,
 ) -> MemoryEstimate:
     constants = calibration_.default() if calibration is None else calibration
@@ -118,8 +132,10 @@ def _chunks(
         return parts[0]
     return MemoryEstimate(
         {name: np.concatenate([p.components[name] for p in parts]) for name in COMPONENTS},
-        *(np.concatenate([getattr(p, f) for p in parts])
-          for f in ("total", "stage", "moment", "end_of_step", "reserved", "outside_allocator")),
+        *(
+            np.concatenate([getattr(p, f) for p in parts])
+            for f in ("total", "stage", "moment", "end_of_step", "reserved", "outside_allocator")
+        ),
     )
 
 
@@ -145,14 +161,26 @@ class _Rows:
 def _rows(arch: Architecture, settings: Settings, grids: Grids, only: int | None) -> _Rows:
     """Layers depend on few columns, so they are worked out once for each distinct combination."""
     st = stages(arch, grids, int(settings.overlap_moe_expert_parallel_comm), only)
-    first, inverse = unique_columns(np.stack([
-        grids.tp, grids.cp, grids.ep, grids.etp, grids.sp.astype(np.int64), grids.mbs, grids.recompute,
-    ]))
+    first, inverse = unique_columns(
+        np.stack(
+            [
+                grids.tp,
+                grids.cp,
+                grids.ep,
+                grids.etp,
+                grids.sp.astype(np.int64),
+                grids.mbs,
+                grids.recompute,
+            ]
+        )
+    )
     few = shape(arch, settings, grids.take(first))
     index = inverse[st.candidate]
     has_mtp = bool(arch.mtp_num_layers)
     return _Rows(
-        grids.take(st.candidate), st, few.take(index),
+        grids.take(st.candidate),
+        st,
+        few.take(index),
         [weights(arch, kind, few).take(index) for kind in st.kinds],
         [saved(arch, settings, kind, few).take(index) for kind in st.kinds],
         mtp_depth(arch, few).take(index) if has_mtp else None,
@@ -162,7 +190,11 @@ def _rows(arch: Architecture, settings: Settings, grids: Grids, only: int | None
 
 
 def _estimate(
-    arch: Architecture, settings: Settings, grids: Grids, gpu: Gpu | None, constants: Mapping[str, float],
+    arch: Architecture,
+    settings: Settings,
+    grids: Grids,
+    gpu: Gpu | None,
+    constants: Mapping[str, float],
     only: int | None,
 ) -> MemoryEstimate:
     r = _rows(arch, settings, grids, only)
@@ -234,9 +266,7 @@ def _parameters(arch: Architecture, settings: Settings, r: _Rows) -> Weights:
     return total + Weights(tables * r.vocab * h + other, zero, zero, zero)
 
 
-def _static(
-    arch: Architecture, settings: Settings, r: _Rows, gpu: Gpu | None, p: Weights
-) -> dict[str, Floats]:
+def _static(arch: Architecture, settings: Settings, r: _Rows, gpu: Gpu | None, p: Weights) -> dict[str, Floats]:
     """Weights, gradients and optimizer; ``working``: gathered by FSDP; ``late_gradients``: made by the optimizer."""
     e = float(settings.element_bytes)
     grids = r.grids
@@ -249,7 +279,8 @@ def _static(
     if settings.low_precision:
         kept = settings.low_precision_parameters
         twice = settings.precision in ("fp8_mx", "nvfp4") or (
-            not kept and (gpu is None or gpu.compute_capability < 100))
+            not kept and (gpu is None or gpu.compute_capability < 100)
+        )
         one = LINEAR_BYTES.get(settings.precision, 1.0)
         if kept:
             weight_bytes = weight_bytes - linear * (e - one)
@@ -261,8 +292,9 @@ def _static(
     trained, sharded = parameters, p.dense / shard + p.expert / expert_shard
     matrices, sharded_matrices = linear, p.dense_linear / shard + p.expert_linear / expert_shard
     if settings.task == "lora":
-        trained = sum((n * adapters(arch, settings, kind, r.s)
-                       for n, kind in zip(r.st.layers, r.st.kinds, strict=True)), zero)
+        trained = sum(
+            (n * adapters(arch, settings, kind, r.s) for n, kind in zip(r.st.layers, r.st.kinds, strict=True)), zero
+        )
         matrices, sharded, sharded_matrices = trained, trained / shard, trained / shard
         weight_bytes = weight_bytes + trained * e
     distributed = settings.use_distributed_optimizer or settings.use_megatron_fsdp
@@ -355,8 +387,10 @@ def _activations(arch: Architecture, settings: Settings, r: _Rows) -> tuple[dict
         keep = {name: value * (1 - share) for name, value in keep.items()}
         keep["activations_norm"] = keep["activations_norm"] + share * inputs / np.maximum(group, 1)
     if not settings.gradient_accumulation_fusion:
-        widest = np.max([np.where(n > 0, distinct_linear_weights(arch, w, s), 0)
-                         for n, w in zip(st.layers, r.kinds, strict=True)], axis=0)
+        widest = np.max(
+            [np.where(n > 0, distinct_linear_weights(arch, w, s), 0) for n, w in zip(st.layers, r.kinds, strict=True)],
+            axis=0,
+        )
         temporary = temporary + widest / 2 * float(settings.element_bytes)
     # token ids, labels, positions (8 bytes each), loss mask; the dropout mask of the embedding; the attention mask
     dropout = s.sp_tokens * arch.hidden_size if settings.hidden_dropout > 0 else zero

@@ -179,7 +179,14 @@ class Grids:
         if layout_index is None:
             layout_index = 0 if layouts else -1
         sizes = {
-            "world_size": world_size, "tp": tp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "etp": etp, "mbs": mbs,
+            "world_size": world_size,
+            "tp": tp,
+            "pp": pp,
+            "vpp": vpp,
+            "cp": cp,
+            "ep": ep,
+            "etp": etp,
+            "mbs": mbs,
         }
         shape = np.broadcast_shapes(
             (1,),

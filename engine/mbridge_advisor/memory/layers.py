@@ -32,8 +32,12 @@ class Weights:
     expert_linear: Floats
 
     def __add__(self, other: Weights) -> Weights:
-        return Weights(self.dense + other.dense, self.expert + other.expert,
-                       self.dense_linear + other.dense_linear, self.expert_linear + other.expert_linear)
+        return Weights(
+            self.dense + other.dense,
+            self.expert + other.expert,
+            self.dense_linear + other.dense_linear,
+            self.expert_linear + other.expert_linear,
+        )
 
     def times(self, n: Floats) -> Weights:
         """The parameters of n such layers."""

@@ -144,12 +144,19 @@ def stages(arch: Architecture, grids: Grids, extra_warmup: int = 0, only: int | 
         extra_warmup: 1 where the schedule warms up one micro-batch more (overlapped expert-parallel communication).
         only: keep this pipeline rank alone (negative counts from the last), instead of all that can be the worst.
     """
-    columns = np.stack([
-        grids.pp, grids.vpp, grids.layout, grids.first_layers, grids.last_layers,
-        grids.account_for_embedding.astype(np.int64), grids.account_for_loss.astype(np.int64),
-        grids.microbatch_group_size,
-        np.minimum(grids.num_microbatches, 3 * grids.pp + grids.microbatch_group_size),
-    ])
+    columns = np.stack(
+        [
+            grids.pp,
+            grids.vpp,
+            grids.layout,
+            grids.first_layers,
+            grids.last_layers,
+            grids.account_for_embedding.astype(np.int64),
+            grids.account_for_loss.astype(np.int64),
+            grids.microbatch_group_size,
+            np.minimum(grids.num_microbatches, 3 * grids.pp + grids.microbatch_group_size),
+        ]
+    )
     first, inverse = unique_columns(columns)
     distinct = [tuple(int(x) for x in column) for column in columns[:, first].T]
     tables = [_ranks(arch, grids.layouts, column, extra_warmup, only) for column in distinct]
@@ -161,9 +168,19 @@ def stages(arch: Architecture, grids: Grids, extra_warmup: int = 0, only: int | 
     spread = np.concatenate(tables, axis=1)[:, offsets[inverse][candidate] + within]
     k = (spread.shape[0] - _FIELDS) // 2
     rank, chunk, mtp, mtp_kept, embedding, embedding_kept, loss = spread[:_FIELDS]
-    return Stages(candidate, rank.astype(np.int64), tuple(dict.fromkeys(layer_kinds(arch))),
-                  spread[_FIELDS : _FIELDS + k], spread[_FIELDS + k :], chunk, mtp, mtp_kept, embedding,
-                  embedding_kept, loss)
+    return Stages(
+        candidate,
+        rank.astype(np.int64),
+        tuple(dict.fromkeys(layer_kinds(arch))),
+        spread[_FIELDS : _FIELDS + k],
+        spread[_FIELDS + k :],
+        chunk,
+        mtp,
+        mtp_kept,
+        embedding,
+        embedding_kept,
+        loss,
+    )
 
 
 _FIELDS = 7
@@ -199,19 +216,23 @@ def _ranks(
     pipe = pipeline(arch, pp, vpp, layouts[layout] if layout >= 0 else None, first, last, bool(embedding), bool(loss))
     kept = in_flight(pp, vpp, max(group, 1), microbatches, extra if vpp > 1 else 0)
     ranks = np.arange(pp)
-    table = np.concatenate([
-        np.stack([
-            ranks,
-            pipe.layers.sum(axis=2).max(axis=1),
-            pipe.mtp.sum(axis=1),
-            (pipe.mtp * kept).sum(axis=1),
-            ranks == 0,
-            np.where(ranks == 0, kept[0, 0], 0),
-            ranks == pipe.loss[0],
-        ]),
-        pipe.layers.sum(axis=1).T,
-        (pipe.layers * kept[:, :, None]).sum(axis=1).T,
-    ]).astype(float)
+    table = np.concatenate(
+        [
+            np.stack(
+                [
+                    ranks,
+                    pipe.layers.sum(axis=2).max(axis=1),
+                    pipe.mtp.sum(axis=1),
+                    (pipe.mtp * kept).sum(axis=1),
+                    ranks == 0,
+                    np.where(ranks == 0, kept[0, 0], 0),
+                    ranks == pipe.loss[0],
+                ]
+            ),
+            pipe.layers.sum(axis=1).T,
+            (pipe.layers * kept[:, :, None]).sum(axis=1).T,
+        ]
+    ).astype(float)
     if only is not None:
         return np.asarray(table[:, [only % pp]])
     held = table[1:]

@@ -19,8 +19,21 @@ from . import network
 from .work import layer_work
 
 COMPONENTS = (
-    "attention", "mlp", "experts", "elementwise", "routing", "output_layer", "recompute", "tp_communication",
-    "cp_communication", "ep_communication", "launch", "bubble", "pp_communication", "dp_communication", "optimizer",
+    "attention",
+    "mlp",
+    "experts",
+    "elementwise",
+    "routing",
+    "output_layer",
+    "recompute",
+    "tp_communication",
+    "cp_communication",
+    "ep_communication",
+    "launch",
+    "bubble",
+    "pp_communication",
+    "dp_communication",
+    "optimizer",
     "host",
 )
 CHUNK = 16384
@@ -116,8 +129,13 @@ class _Model:
         self.gemm = peak(gpu, settings.precision) * c[f"gemm_efficiency_{low}"] * sustained
         if low == "bf16" and generation(gpu) == "hopper":
             self.gemm = peak(gpu, settings.precision) * c["gemm_efficiency_bf16_hopper"] * sustained
-        self.wide = self.gemm if low == "bf16" else peak(gpu, "bf16") * sustained * c[
-            "gemm_efficiency_bf16_hopper" if generation(gpu) == "hopper" else "gemm_efficiency_bf16"]
+        self.wide = (
+            self.gemm
+            if low == "bf16"
+            else peak(gpu, "bf16")
+            * sustained
+            * c["gemm_efficiency_bf16_hopper" if generation(gpu) == "hopper" else "gemm_efficiency_bf16"]
+        )
         self.core = peak(gpu, "bf16") * c["attention_efficiency"] * sustained
         self.memory = gpu.memory_bandwidth * c["memory_efficiency"]
         self.e = float(settings.element_bytes)
@@ -128,9 +146,19 @@ class _Model:
         """Seconds of a step by component, shape (N,)."""
         c, settings, arch = self.c, self.settings, self.arch
         st = stages(arch, grids)
-        first, inverse = unique_columns(np.stack([
-            grids.tp, grids.cp, grids.ep, grids.etp, grids.sp.astype(np.int64), grids.mbs, grids.recompute,
-        ]))
+        first, inverse = unique_columns(
+            np.stack(
+                [
+                    grids.tp,
+                    grids.cp,
+                    grids.ep,
+                    grids.etp,
+                    grids.sp.astype(np.int64),
+                    grids.mbs,
+                    grids.recompute,
+                ]
+            )
+        )
         few = grids.take(first)
         s = shape(arch, settings, few)
         index = inverse[st.candidate]
@@ -200,8 +228,10 @@ class _Model:
         forward = projections + core + mlp + experts + scan + stream + cast / 3 + route
         flags = s.flags
         again = (
-            flags["core_attn"] * core + flags["mla_up_proj"] * (projections / 3 + stream / 6)
-            + flags["layernorm"] * stream / 4 + flags["moe_act"] * stream / 4
+            flags["core_attn"] * core
+            + flags["mla_up_proj"] * (projections / 3 + stream / 6)
+            + flags["layernorm"] * stream / 4
+            + flags["moe_act"] * stream / 4
             + flags["mlp"] * (mlp if kind.mlp == "dense" else zero)
             + flags["shared_experts"] * (mlp if kind.mlp == "moe" else zero)
             + flags["moe"] * (experts + route + (mlp if kind.mlp == "moe" else zero))

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ..architecture import Architecture
+from ..knowledge.model import Gpu
 from ..memory import Grids, MemoryEstimate, Recompute, Settings, StageLayout, estimate, estimate_stage
 
 Row = Mapping[str, Any]
+Gpus = Mapping[str, Gpu]
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Case:
     Attributes:
         name, model: for people and for grouping.
         architecture, settings, grids: arguments of the estimate; ``grids`` has length 1.
+        gpu: the device, None where the knowledge base hasn't got it.
         stage: pipeline rank that was measured, None where the largest of all was printed.
         peak: largest allocated bytes.
         end_of_step: allocated bytes between steps, None where not known.
@@ -31,6 +34,7 @@ class Case:
     architecture: Architecture
     settings: Settings
     grids: Grids
+    gpu: Gpu | None
     stage: int | None
     peak: float
     end_of_step: float | None
@@ -38,8 +42,8 @@ class Case:
     def predict(self, calibration: Mapping[str, float] | None = None) -> MemoryEstimate:
         """The estimate for the measured rank."""
         if self.stage is None:
-            return estimate(self.architecture, self.settings, self.grids, calibration=calibration)
-        return estimate_stage(self.architecture, self.settings, self.grids, self.stage, calibration=calibration)
+            return estimate(self.architecture, self.settings, self.grids, self.gpu, calibration)
+        return estimate_stage(self.architecture, self.settings, self.grids, self.stage, self.gpu, calibration)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
@@ -56,7 +60,7 @@ def distinct(rows: Iterable[Row], key: str) -> list[Row]:
     return list(seen.values())
 
 
-def small_case(row: Row) -> Case:
+def small_case(row: Row, gpus: Gpus) -> Case:
     """A row of ``measured_memory.jsonl`` (Megatron-LM's functional tests), families gpt and moe."""
     a = row["args"]
     freq = a["moe_layer_freq"]
@@ -144,14 +148,14 @@ def small_case(row: Row) -> Case:
                 )
             },
             "precision": precision,
-        "params_dtype": "fp32" if a["precision"] == "fp32" else None,
-        "use_fused_weighted_squared_relu": False,
+            "params_dtype": "fp32" if a["precision"] == "fp32" else None,
+            "use_fused_weighted_squared_relu": False,
             "attention_backend": backend,
             "gradient_accumulation_fusion": not a["no_gradient_accumulation_fusion"],
             "grad_reduce_in_fp32": precision not in ("fp32", "fp16") and not a["grad_reduce_in_bf16"],
             "moe_token_dispatcher_type": a["moe_token_dispatcher_type"],
             "bias_activation_fusion": "--no-bias-gelu-fusion" not in row["raw_args"]
-        or "--use-transformer-engine-op-fuser" in row["raw_args"],
+            or "--use-transformer-engine-op-fuser" in row["raw_args"],
             "attention_softmax_in_fp32": bool(row["raw_args"].get("--attention-softmax-in-fp32")),
             "offload_modules": _words(a["offload_modules"]),
             "cuda_graph_scope": _words(a["cuda_graph_scope"]),
@@ -195,6 +199,7 @@ def small_case(row: Row) -> Case:
         arch,
         settings,
         grids,
+        _gpu(row["gpu"], gpus),
         -1,
         m["mem_max_allocated_bytes"],
         m["mem_allocated_bytes_median"],
@@ -220,7 +225,7 @@ def _words(text: Any) -> tuple[str, ...]:
     return tuple(text.strip("[]").replace(",", " ").split()) if isinstance(text, str) else tuple(text)
 
 
-def large_cases(row: Row) -> list[Case]:
+def large_cases(row: Row, gpus: Gpus) -> list[Case]:
     """A row of ``measured_memory_large.jsonl``: a case for each stage that was printed, or one for the largest."""
     a, p, b = row["arch"], row["parallel"], row["batch"]
     arch = Architecture(
@@ -295,13 +300,19 @@ def large_cases(row: Row) -> list[Case]:
         recompute=recompute,
     )
     m = row["measured"]
+    gpu = _gpu(row["gpu"], gpus)
     by_stage = m["peak_allocated_bytes_by_stage"]
     if not by_stage:
-        return [Case(row["id"], row["model"], arch, settings, grids, None, m["peak_allocated_bytes"], None)]
+        return [Case(row["id"], row["model"], arch, settings, grids, gpu, None, m["peak_allocated_bytes"], None)]
     return [
-        Case(f"{row['id']} stage {stage}", row["model"], arch, settings, grids, int(stage), peak, None)
+        Case(f"{row['id']} stage {stage}", row["model"], arch, settings, grids, gpu, int(stage), peak, None)
         for stage, peak in by_stage.items()
     ]
+
+
+def _gpu(name: str, gpus: Gpus) -> Gpu | None:
+    """The system of that name or alias."""
+    return next((g for g in gpus.values() if name in (g.name, *g.aliases)), None)
 
 
 def scored(rows: Iterable[Row]) -> list[Row]:
@@ -309,11 +320,11 @@ def scored(rows: Iterable[Row]) -> list[Row]:
     return distinct([r for r in rows if r["tier"] == "A" and r["family"] in ("gpt", "moe")], "mem_config_key")
 
 
-def measured_small(path: Path) -> list[Case]:
+def measured_small(path: Path, gpus: Gpus) -> list[Case]:
     """The scored rows of a ``measured_memory.jsonl`` as cases."""
-    return [small_case(r) for r in scored(read_rows(path))]
+    return [small_case(r, gpus) for r in scored(read_rows(path))]
 
 
-def measured_large(path: Path) -> list[Case]:
+def measured_large(path: Path, gpus: Gpus) -> list[Case]:
     """``measured_memory_large.jsonl``, each measurement once."""
-    return [case for r in distinct(read_rows(path), "memory_group") for case in large_cases(r)]
+    return [case for r in distinct(read_rows(path), "memory_group") for case in large_cases(r, gpus)]

@@ -59,8 +59,12 @@ def summarise(comparisons: Sequence[Comparison]) -> Summary:
     worst = comparisons[int(np.argmax(np.abs(errors)))]
     inside = [c.low <= c.measured <= c.high for c in comparisons]
     return Summary(
-        len(errors), float(np.median(np.abs(errors))), float(np.mean(np.abs(errors))), float(np.mean(errors)),
-        (worst.row, worst.error), {p: float(np.mean(np.abs(errors) <= p / 100)) for p in (5, 10, 20)},
+        len(errors),
+        float(np.median(np.abs(errors))),
+        float(np.mean(np.abs(errors))),
+        float(np.mean(errors)),
+        (worst.row, worst.error),
+        {p: float(np.mean(np.abs(errors) <= p / 100)) for p in (5, 10, 20)},
         float(np.mean(inside)),
     )
 
@@ -97,6 +101,14 @@ def tokens_per_second(
     for c in cases:
         t = c.predict(constants(c))
         groups = {"model": c.model, "gpu": c.gpu.name, "precision": c.settings.precision, "release": c.release}
-        out.append(Comparison(c.id, groups, float(t.tokens_per_second_per_gpu[0]), c.tokens_per_second_per_gpu,
-                              float(t.low[0]), float(t.high[0])))
+        out.append(
+            Comparison(
+                c.id,
+                groups,
+                float(t.tokens_per_second_per_gpu[0]),
+                c.tokens_per_second_per_gpu,
+                float(t.low[0]),
+                float(t.high[0]),
+            )
+        )
     return out

@@ -20,13 +20,23 @@ from .memory import large_cases
 
 Row = Mapping[str, Any]
 TAGS = {
-    "25.09": "v0.2.0", "25.11": "v0.2.0", "26.02": "v0.3.1", "26.04": "v0.4.2", "26.06": "v0.5.1", "26.08": "v0.6.0",
+    "25.09": "v0.2.0",
+    "25.11": "v0.2.0",
+    "26.02": "v0.3.1",
+    "26.04": "v0.4.2",
+    "26.06": "v0.5.1",
+    "26.08": "v0.6.0",
 }
 """Container release -> Bridge release whose recipes it ran."""
 MEASURED = "measured"
 """Release of rows that come from measured runs instead of published tables."""
 PRECISIONS = {
-    "BF16": "bf16", "FP8": "fp8_cs", "FP8-CS": "fp8_cs", "FP8-MX": "fp8_mx", "MXFP8": "fp8_mx", "NVFP4": "nvfp4",
+    "BF16": "bf16",
+    "FP8": "fp8_cs",
+    "FP8-CS": "fp8_cs",
+    "FP8-MX": "fp8_mx",
+    "MXFP8": "fp8_mx",
+    "NVFP4": "nvfp4",
 }
 
 
@@ -77,9 +87,12 @@ def nearest_recipe(row: Row, recipes: Sequence[Row]) -> Row | None:
         return float(3 * (recipe["tag"] == tag) + 2 * same + batch + 2 * gpus + named)
 
     fitting = [
-        r for r in recipes
-        if r["kind"] in ("perf_recipe", "perf_config") and r.get("model_key", row["model_key"]) == row["model_key"]
-        and r["task"] == row["task"] and r.get("hardware") == row["system"]
+        r
+        for r in recipes
+        if r["kind"] in ("perf_recipe", "perf_config")
+        and r.get("model_key", row["model_key"]) == row["model_key"]
+        and r["task"] == row["task"]
+        and r.get("hardware") == row["system"]
         and _family(str(r.get("precision_name"))) == _family(precision)
     ]
     return max(fitting, key=score, default=None)
@@ -95,24 +108,26 @@ def settings_of(row: Row, recipe: Row | None) -> Settings:
     recipe = recipe or {}
     overlap = recipe.get("comm_overlap") or {}
     fsdp = bool(recipe.get("fsdp") if row.get("fsdp") is None else row["fsdp"])
-    return Settings.of({
-        "seq_length": row["seq_len"],
-        "global_batch_size": row["gbs"],
-        "precision": precision_of(row),
-        "task": row["task"],
-        "grad_reduce_in_fp32": False,
-        "use_precision_aware_optimizer": bool(recipe.get("precision_aware_optimizer")),
-        "use_megatron_fsdp": fsdp,
-        "tp_comm_overlap": bool(overlap.get("tp_comm_overlap")),
-        "overlap_moe_expert_parallel_comm": bool(overlap.get("overlap_moe_expert_parallel_comm")),
-        "delay_wgrad_compute": bool(overlap.get("delay_wgrad_compute")),
-        "moe_token_dispatcher_type": recipe.get("moe_token_dispatcher_type") or "alltoall",
-        "moe_flex_dispatcher_backend": recipe.get("moe_flex_dispatcher_backend"),
-        "cuda_graph_impl": recipe.get("cuda_graph_impl") or "none",
-        "cuda_graph_scope": _modules(recipe.get("cuda_graph_scope")),
-        "cpu_offloading_num_layers": recipe.get("cpu_offloading_num_layers") if fsdp else None,
-        "fine_grained_activation_offloading": recipe.get("fine_grained_activation_offloading"),
-    })
+    return Settings.of(
+        {
+            "seq_length": row["seq_len"],
+            "global_batch_size": row["gbs"],
+            "precision": precision_of(row),
+            "task": row["task"],
+            "grad_reduce_in_fp32": False,
+            "use_precision_aware_optimizer": bool(recipe.get("precision_aware_optimizer")),
+            "use_megatron_fsdp": fsdp,
+            "tp_comm_overlap": bool(overlap.get("tp_comm_overlap")),
+            "overlap_moe_expert_parallel_comm": bool(overlap.get("overlap_moe_expert_parallel_comm")),
+            "delay_wgrad_compute": bool(overlap.get("delay_wgrad_compute")),
+            "moe_token_dispatcher_type": recipe.get("moe_token_dispatcher_type") or "alltoall",
+            "moe_flex_dispatcher_backend": recipe.get("moe_flex_dispatcher_backend"),
+            "cuda_graph_impl": recipe.get("cuda_graph_impl") or "none",
+            "cuda_graph_scope": _modules(recipe.get("cuda_graph_scope")),
+            "cpu_offloading_num_layers": recipe.get("cpu_offloading_num_layers") if fsdp else None,
+            "fine_grained_activation_offloading": recipe.get("fine_grained_activation_offloading"),
+        }
+    )
 
 
 def _modules(scope: Any) -> list[str]:
@@ -139,15 +154,34 @@ def case_of(row: Row, recipes: Sequence[Row], architecture: Architecture, gpu: G
     r = (recipe or {}).get("recompute") or {}
     modules = tuple(r.get("modules") or ())
     selective = r.get("granularity") == "selective"
-    recompute = Recompute() if selective and not modules else Recompute(
-        r.get("granularity"), r.get("method"), r.get("num_layers"), modules)
-    grids = Grids.of(
-        world_size=row["num_gpus"], global_batch_size=row["gbs"], tp=row.get("tp") or 1, pp=pp, vpp=vpp,
-        cp=row.get("cp") or 1, ep=row.get("ep") or 1, mbs=row["mbs"], recompute=recompute, layout=layout,
+    recompute = (
+        Recompute()
+        if selective and not modules
+        else Recompute(r.get("granularity"), r.get("method"), r.get("num_layers"), modules)
     )
-    return Case(row["id"], row["model_key"], row["release"], replace(architecture, mtp_num_layers=depth),
-                settings_of(row, recipe), grids, gpu, recipe["id"] if recipe else None,
-                float(row["tokens_per_sec_per_gpu"]))
+    grids = Grids.of(
+        world_size=row["num_gpus"],
+        global_batch_size=row["gbs"],
+        tp=row.get("tp") or 1,
+        pp=pp,
+        vpp=vpp,
+        cp=row.get("cp") or 1,
+        ep=row.get("ep") or 1,
+        mbs=row["mbs"],
+        recompute=recompute,
+        layout=layout,
+    )
+    return Case(
+        row["id"],
+        row["model_key"],
+        row["release"],
+        replace(architecture, mtp_num_layers=depth),
+        settings_of(row, recipe),
+        grids,
+        gpu,
+        recipe["id"] if recipe else None,
+        float(row["tokens_per_sec_per_gpu"]),
+    )
 
 
 def cases(rows: Sequence[Row], recipes: Sequence[Row], knowledge: Knowledge, task: str = "pretrain") -> list[Case]:
@@ -156,7 +190,9 @@ def cases(rows: Sequence[Row], recipes: Sequence[Row], knowledge: Knowledge, tas
     return [
         case_of(row, recipes, models[row["model_key"]].architecture, knowledge.gpus[row["system"]])
         for row in rows
-        if row["task"] == task and row.get("tokens_per_sec_per_gpu") and row["model_key"] in models
+        if row["task"] == task
+        and row.get("tokens_per_sec_per_gpu")
+        and row["model_key"] in models
         and row["system"] in knowledge.gpus
     ]
 
@@ -165,7 +201,8 @@ def published_cases(knowledge: Knowledge, task: str = "pretrain") -> list[Case]:
     """All rows of a task that the knowledge base itself has."""
     rows = load_throughput(knowledge)
     recipes = [
-        {**recipe, "model_key": key} for key in {row["model_key"] for row in rows}
+        {**recipe, "model_key": key}
+        for key in {row["model_key"] for row in rows}
         for recipe in load_recipes(knowledge, key)
     ]
     return cases(rows, recipes, knowledge, task)
@@ -178,10 +215,21 @@ def measured_cases(rows: Sequence[Row], knowledge: Knowledge) -> list[Case]:
         milliseconds = row["measured"]["step_ms"]
         if not milliseconds or row["gpu"] not in knowledge.gpus:
             continue
-        case = large_cases(row)[0]
+        case = large_cases(row, knowledge.gpus)[0]
         batch = row["batch"]
         rate = batch["global_batch_size"] * batch["seq_length"] / (milliseconds / 1000) / row["world_size"]
         model = {"llama3-70b": "llama3_70b", "deepseekv2": "deepseek_v2"}.get(row["model"], row["model"])
-        out.append(Case(str(row["id"]), str(model), MEASURED, case.architecture, case.settings,
-                        case.grids, knowledge.gpus[row["gpu"]], None, rate))
+        out.append(
+            Case(
+                str(row["id"]),
+                str(model),
+                MEASURED,
+                case.architecture,
+                case.settings,
+                case.grids,
+                knowledge.gpus[row["gpu"]],
+                None,
+                rate,
+            )
+        )
     return out

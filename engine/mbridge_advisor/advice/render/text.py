@@ -34,9 +34,11 @@ def print_advice(advice: Advice, console: Console, lang: str) -> None:
             if advice.miss.memory is not None:
                 console.print(_memory(advice.miss.memory, lang))
         _list(word("would_fit", lang), [r[lang] for r in advice.miss.remedies], console)
-    if advice.statements:
+    # Without a grid, what only guides the choice of one would drown what is wrong.
+    said = [s for s in advice.statements if advice.grids or s.kind != "sizing"]
+    if said:
         _title(word("request_says", lang), console)
-        for s in advice.statements:
+        for s in said:
             console.print(_statement(s, lang))
     _rejected(advice, console, lang)
     if advice.nearest_recipes:
@@ -176,7 +178,7 @@ def _memory(memory: Memory, lang: str) -> RenderableType:
         line += f" {word(state, lang)}."
     else:
         line = word("peak_no_cap", lang, memory.stage, size(memory.total), memory.moment)
-    return Group(Styled(line), _bars(bars, float(memory.capacity or memory.total)))
+    return Group(Styled(line), _bars(bars, float(max(memory.capacity or 0, memory.total))))
 
 
 def _bars(rows: list[tuple[str, float, str]], whole: float) -> Table:
