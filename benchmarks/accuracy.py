@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy.py DATA_DIR [--rows] [--write]
 
-DATA_DIR holds measured_memory.jsonl, measured_memory_large.jsonl and published_throughput.jsonl with recipe_grids.jsonl.
+DATA_DIR holds measured_memory.jsonl, measured_memory_large.jsonl, published_throughput.jsonl and recipe_grids.jsonl.
 ``--rows`` prints each row. ``--write`` renews tests/data: the measured rows cut down to what the models read, and
 accuracy_baseline.json with every row's error, against which a test watches for rows that get lost.
 """
@@ -24,7 +24,14 @@ RAW = (
     "--use-transformer-engine-op-fuser",
     "--attention-softmax-in-fp32",
     "--wgrad-deferral-limit",
+    "--use-fused-weighted-squared-relu",
+    "--hybrid-override-pattern",
+    "--mamba-state-dim",
+    "--mamba-head-dim",
+    "--mamba-num-groups",
+    "--mamba-num-heads",
 )
+FAMILIES = ("gpt", "moe", "hybrid")
 ENV = ("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "CUBLAS_WORKSPACE_CONFIG")
 
 
@@ -93,15 +100,19 @@ def main() -> None:
     )
     simulated = [c for c in large_cases if c.stage is not None]
     tables = [c for c in large_cases if c.stage is None]
-    published = throughput.cases(
-        memory.read_rows(a.data / "published_throughput.jsonl"),
-        memory.read_rows(a.data / "recipe_grids.jsonl"),
-        knowledge,
-    )
+    rows = memory.read_rows(a.data / "published_throughput.jsonl")
+    recipes = memory.read_rows(a.data / "recipe_grids.jsonl")
+    published = throughput.cases(rows, recipes, knowledge)
+    tuned = [case for task in ("sft", "lora") for case in throughput.cases(rows, recipes, knowledge, task)]
     timed = throughput.measured_cases(memory.read_rows(large_path), knowledge)
     parts = {
         "peak": ("peak memory, functional tests", report.peak_memory(small_cases), ("model", "precision")),
         "end_of_step": ("memory between steps, functional tests", report.end_of_step_memory(small_cases), ("model",)),
+        "hybrid": (
+            "peak memory, functional tests of hybrid models",
+            report.peak_memory(memory.measured_small(small_path, knowledge.gpus, ("hybrid",))),
+            (),
+        ),
         "large": ("peak memory, real-size layers, each stage", report.peak_memory(simulated), ("model",)),
         "tables": ("peak memory, tables without ranks (tier B)", report.peak_memory(tables), ("model",)),
         "throughput": (
@@ -109,13 +120,14 @@ def main() -> None:
             report.tokens_per_second(published),
             ("model", "gpu", "precision", "release"),
         ),
+        "fine_tuning": ("tokens/s/GPU, published fine-tuning (not fitted)", report.tokens_per_second(tuned), ("gpu",)),
         "step_time": ("tokens/s/GPU, real-size layers", report.tokens_per_second(timed), ("model",)),
     }
     for title, comparisons, groups in parts.values():
         show(title, comparisons, groups, a.rows)
     if a.write:
         kept = {
-            "measured_memory.jsonl": [small(r) for r in memory.scored(memory.read_rows(small_path))],
+            "measured_memory.jsonl": [small(r) for r in memory.usable(memory.read_rows(small_path), FAMILIES)],
             "measured_memory_large.jsonl": [large(r) for r in memory.read_rows(large_path)],
         }
         for name, lines in kept.items():

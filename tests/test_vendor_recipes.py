@@ -34,7 +34,9 @@ def broken(row: Mapping[str, Any]) -> list[str]:
     """Ids of the constraints of severity error that reject a recipe."""
     request = parse_request(request_of_recipe(row, BASE), BASE)
     facts = build_facts(request, BASE)
-    values = {**facts.values, **LISTED.get(row["id"], {}).get("needs", {})}
+    needs = LISTED.get(row["id"], {}).get("needs", {})
+    # None of the models that need it marks its stages in a hybrid layer pattern.
+    values = {**facts.values, **needs, **({"hybrid_override_pattern": None} if needs else {})}
     if row["model_key"].startswith("deepseek_v4") or request.architecture is None:
         # What the facts don't tell of a model outside the catalogue is unknown, not unset.
         values = {k: v for k, v in values.items() if k not in ("mtp_num_layers", "moe_token_dispatcher_type")}

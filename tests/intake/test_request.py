@@ -63,7 +63,8 @@ def test_settings_are_understood_in_training_or_grid() -> None:
         ({"tp": 2}, "tp", "not a part"),
         ({"grid": 7}, "grid", "not a mapping"),
         ({"grid": {"tp": 2, "tensor_model_parallel_size": 4}}, "grid.tensor_model_parallel_size", "contradicts"),
-        ({"model": {"num_layers": 2}}, "model", "lacks"),
+        ({"model": {}}, "model", "not a model"),
+        ({"model": {"num_layers": 2, "num_attention_heads": "many"}}, "model.num_attention_heads", "wrong type"),
         ({"model": {"hidden": 2}}, "model.hidden", "not a dimension"),
         ({"model": 7}, "model", "not a model"),
         ({"model": {"hf_config": "nowhere/config.json"}}, "model.hf_config", "can't be read"),
@@ -143,6 +144,25 @@ def test_a_model_stays_unknown_where_none_is_named() -> None:
     assert "num_moe_experts" not in values
     assert "num_layers" not in values
     assert "world_size" not in values
+
+
+def test_single_dimensions_are_facts_and_the_rest_stays_unknown() -> None:
+    request = parse(model={"num_layers": 30, "num_query_groups": 2}, grid={"pp": 4, "ep": 2})
+    assert request.architecture is None
+    assert parse_request(request.to_dict(BASE), BASE).values == request.values
+    facts = build_facts(request, BASE)
+    assert facts.values["num_layers"] == 30
+    assert facts.origins["num_layers"].kind == "given"
+    assert facts.values["query_groups"] == 2
+    assert facts.values["is_moe"] is True
+    assert facts.origins["is_moe"].kind == "assumed"
+    assert not facts.values.keys() & {"hidden_size", "num_moe_experts", "total_params", "num_moe_layers"}
+
+
+def test_ep_tells_of_experts_only_where_the_model_says_nothing() -> None:
+    assert "is_moe" not in build_facts(parse(model={"num_moe_experts": None}, grid={"ep": 2}), BASE).values
+    assert "is_moe" not in build_facts(parse(grid={"ep": 1}), BASE).values
+    assert "is_moe" not in build_facts(parse(model="llama3-8b", grid={"ep": 2}), BASE).values
 
 
 def test_a_config_json_is_found_beside_the_request(tmp_path: Path) -> None:

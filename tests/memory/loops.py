@@ -1,4 +1,4 @@
-"""A slow second implementation of what a rank holds: plain loops over layers and tensors, nothing shared with the engine.
+"""A slow second implementation of what a rank holds: loops over layers and tensors, nothing shared with the engine.
 
 Shapes are those that Megatron Core's modules allocate for one (TP, EP, ETP) rank.
 """

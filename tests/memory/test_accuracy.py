@@ -1,7 +1,7 @@
 """Measured and published rows against the figures of the last review (tests/data/accuracy_baseline.json).
 
-A row may move; the test fails where one that was within 10 % leaves 20 %. `benchmarks/accuracy.py DATA --write` renews the
-baseline, so that a change shows in review what it moved.
+A row may move; the test fails where one that was within 10 % leaves 20 %. `benchmarks/accuracy.py DATA --write` renews
+the baseline, so that a change shows in review what it moved.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ KNOWLEDGE = load()
 SMALL = memory.measured_small(DATA / "measured_memory.jsonl", KNOWLEDGE.gpus)
 LARGE = memory.measured_large(DATA / "measured_memory_large.jsonl", KNOWLEDGE.gpus)
 PUBLISHED = throughput.published_cases(KNOWLEDGE)
+TUNED = [case for task in ("sft", "lora") for case in throughput.published_cases(KNOWLEDGE, task)]
 TIMED = throughput.measured_cases(memory.read_rows(DATA / "measured_memory_large.jsonl"), KNOWLEDGE)
 COMPARISONS = {
     "peak": report.peak_memory(SMALL),
     "end_of_step": report.end_of_step_memory(SMALL),
+    "hybrid": report.peak_memory(memory.measured_small(DATA / "measured_memory.jsonl", KNOWLEDGE.gpus, ("hybrid",))),
     "large": report.peak_memory(c for c in LARGE if c.stage is not None),
     "tables": report.peak_memory(c for c in LARGE if c.stage is None),
     "throughput": report.tokens_per_second(PUBLISHED),
+    "fine_tuning": report.tokens_per_second(TUNED),
     "step_time": report.tokens_per_second(TIMED),
 }
 # Rows of the published tables that can't have run as printed.
@@ -68,9 +71,8 @@ def test_targets_that_are_met_stay_met() -> None:
 
 
 def test_published_grids_fit() -> None:
-    cases = [*PUBLISHED, *throughput.published_cases(KNOWLEDGE, "sft"), *throughput.published_cases(KNOWLEDGE, "lora")]
     refused = set()
-    for case in cases:
+    for case in (*PUBLISHED, *TUNED):
         found = memory_model.estimate(case.architecture, case.settings, case.grids, case.gpu)
         if found.verdict(case.gpu.memory_bytes)[0] == 2:
             refused.add(case.id)

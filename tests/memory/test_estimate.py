@@ -21,7 +21,7 @@ from mbridge_advisor.memory import (
     estimate,
     estimate_stage,
 )
-from mbridge_advisor.memory.plan import in_flight
+from mbridge_advisor.memory.plan import in_flight, unique_columns
 
 CONSTANTS = {"fragmentation": 0.08, "outside_allocator_bytes": 2e9, "communicator_bytes": 5e8}
 DENSE = Architecture(
@@ -261,6 +261,15 @@ def test_invalid_candidates_get_a_finite_figure() -> None:
     found = estimate(DENSE, Settings(), grids, calibration=CONSTANTS)
     assert np.isfinite(found.total).all()
     assert (found.total > 0).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 12), st.sampled_from([3, 10**6, 10**9]), st.integers(0, 10**6))
+def test_distinct_columns_are_found(n: int, rows: int, spread: int, seed: int) -> None:
+    columns = np.random.default_rng(seed).integers(-1, spread, (rows, n)) // (spread // 3)
+    first, inverse = unique_columns(columns * (spread // 3))
+    assert (columns[:, first][:, inverse] == columns).all()
+    assert len(first) == len(np.unique(columns, axis=1).T)
 
 
 def test_verdicts_are_ordered() -> None:

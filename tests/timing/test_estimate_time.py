@@ -63,7 +63,7 @@ def test_components_add_up_and_rates_follow() -> None:
 
 
 def test_model_flops_are_six_a_parameter_plus_attention() -> None:
-    """Llama 3 8B: 6 FLOPs a token for each weight but the input embedding, and 6 * layers * width * length for causal attention."""
+    """Llama 3 8B: 6 for each weight but the input embedding, and 6 * layers * width * length for causal attention."""
     weights = 8_030_261_248 - 128_256 * 4096 - 65 * 4096
     attention = 6 * 32 * 4096 * 4096
     assert model_flops_per_token(LLAMA, BASE) == pytest.approx(6 * weights + attention, rel=1e-6)
@@ -119,6 +119,24 @@ def test_a_group_uses_the_link_that_its_ranks_share() -> None:
     assert network.point_to_point_seconds(1e9 * one, 8 * one, H100, constants)[0] == pytest.approx(
         1e9 / H100.network_bandwidth
     )
+
+
+def test_a_flexible_dispatcher_sends_a_token_once_to_a_rank_and_a_domain() -> None:
+    one = np.ones(1)
+    constants = {"network_efficiency": 1.0, "all_to_all_efficiency": 1.0}
+    assert network.copies(4 * one, 1)[0] == pytest.approx(1)
+    assert network.copies(4 * one, 1000)[0] == pytest.approx(4)
+    across = (8.0, 64 * one, one)
+    flex = network.all_to_all_seconds(1e6 * one, *across, True, H100, constants)
+    plain = network.all_to_all_seconds(1e6 * one, *across, False, H100, constants)
+    assert plain[0] == pytest.approx(1e6 * 8 * 7 / 8 / H100.network_bandwidth)
+    assert flex[0] == pytest.approx(1e6 * 8 * (1 - (7 / 8) ** 8) * 7 / 8 / H100.network_bandwidth)
+
+
+def test_frozen_weights_need_no_gradient() -> None:
+    lora = replace(BASE, task="lora")
+    assert step(lora) < step()
+    assert model_flops_per_token(LLAMA, lora) < 0.75 * model_flops_per_token(LLAMA, BASE)
 
 
 def test_graphs_take_launches_away() -> None:

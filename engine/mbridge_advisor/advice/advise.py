@@ -121,7 +121,9 @@ def _plan(request: Request, base: Knowledge, program: Program) -> _Plan:
         request = request.with_values(**suggested)
         facts = build_facts(request, base, open_names=open_names, assumed=assumed)
         inference = infer(program, facts.values)
-    return _Plan(request, base, program, tuple(suggested), advised, assumed, pinned, facts.values, inference, tuple(notes))
+    return _Plan(
+        request, base, program, tuple(suggested), advised, assumed, pinned, facts.values, inference, tuple(notes)
+    )
 
 
 def _search(plan: _Plan, top: int, progress: Callable[[str, float], None] = lambda stage, share: None) -> Found:

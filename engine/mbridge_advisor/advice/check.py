@@ -9,11 +9,12 @@ from ..inference import infer
 from ..intake.facts import build_facts
 from ..intake.request import Request
 from ..knowledge.model import Knowledge, Text
-from .common import as_request, package_version
+from .common import as_request, assumed_sequence_parallel, package_version
 from .programs import program_for
 from .results import Report, Statement, Verdict
 from .statements import derived, not_judged, statements
 
+SHAPE = ("tp", "pp", "cp", "ep")
 SIZES = (
     "dp",
     "edp",
@@ -33,8 +34,10 @@ SIZES = (
 def check(request: Mapping[str, Any] | Request, *, knowledge: Knowledge | None = None) -> Report:
     """Judge one configuration by every rule of its release.
 
-    Grid fields that aren't given have Bridge's defaults. What the request doesn't tell (the model, the number of GPUs)
-    stays unknown: rules that need it are listed as not judged.
+    Grid fields that aren't given have Bridge's defaults, except for sequence parallelism of MoE models with TP > 1,
+    which is taken as on (and said in the notes), since nothing else runs. What the request doesn't tell (the model, the
+    number of GPUs, and the parallel sizes where it gives nothing of a grid) stays unknown: rules that need it are
+    listed as not judged.
 
     Args:
         request: as schemas/request.schema.json describes, or a checked one.
@@ -44,7 +47,17 @@ def check(request: Mapping[str, Any] | Request, *, knowledge: Knowledge | None =
         RequestError: the request can't be understood.
     """
     checked, base = as_request(request, knowledge)
-    facts = build_facts(checked, base)
+    assumed, notes = assumed_sequence_parallel(checked)
+    open_names: tuple[str, ...] = ()
+    if not any(base.terms[name].section == "grid" for name in checked.values) and checked.values.get("world_size") != 1:
+        open_names = SHAPE
+        notes.append(
+            Text(
+                "No parallel sizes are given, so what depends on them isn't judged; Bridge's defaults are 1.",
+                "未给出任何并行规模，与之相关的规则不作判断；Bridge 的默认值均为 1。",
+            )
+        )
+    facts = build_facts(checked, base, open_names=open_names, assumed=assumed)
     program = program_for(base, checked.revision)
     inference = infer(program, facts.values)
     findings = statements(inference, program, base, kinds=("constraint", "pitfall"))
@@ -53,7 +66,7 @@ def check(request: Mapping[str, Any] | Request, *, knowledge: Knowledge | None =
         bridge=checked.revision.tag,
         knowledge=base.version,
         package=package_version(),
-        notes=tuple(Text(n, n) for n in checked.notes),
+        notes=(*(Text(n, n) for n in checked.notes), *notes),
         verdict=verdict_of(findings),
         findings=findings,
         not_judged=not_judged(inference, program, base, kinds=("constraint", "pitfall")),

@@ -15,7 +15,7 @@ from ..memory import estimate as estimate_memory
 from ..memory.parameters import active_parameters, expert_parameters, total_parameters
 from ..timing import estimate as estimate_time
 from .check import verdict_of
-from .common import as_request, package_version
+from .common import as_request, assumed_sequence_parallel, package_version
 from .figures import assumptions, memory_of, need, overrides, settings_of, throughput_of
 from .programs import program_for
 from .results import Estimate, Grid
@@ -58,6 +58,8 @@ def estimate(request: Mapping[str, Any] | Request, *, knowledge: Knowledge | Non
     need(checked, gpu=False, world=True)
     assumed, notes = assumptions(checked)
     assumed["mbs"] = (1, "assumed")
+    parallel, more = assumed_sequence_parallel(checked)
+    assumed, notes = {**assumed, **parallel}, [*notes, *more]
     facts = build_facts(checked, base, assumed=assumed)
     program = program_for(base, checked.revision)
     inference = infer(program, facts.values)

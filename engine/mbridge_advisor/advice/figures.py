@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Literal
 
+from ..architecture import FIELD_NAMES
 from ..errors import RequestError
-from ..intake.request import Request
+from ..intake.request import REQUIRED, Request
 from ..knowledge import Knowledge
 from ..knowledge.model import Revision, Text, Value
 from ..memory import MOMENTS, MemoryEstimate, Settings
@@ -14,6 +16,7 @@ from ..search.space import OPEN
 from ..timing import TimeEstimate
 from .results import Memory, Throughput
 
+DECISIONS: tuple[Literal["fits", "tight", "does_not_fit"], ...] = ("fits", "tight", "does_not_fit")
 ASSUMED_SEQUENCE = 4096  # tokens
 ASSUMED_BATCH_TOKENS = 4 * 2**20  # tokens of a global batch where none is given, as published runs have
 
@@ -24,6 +27,9 @@ def need(request: Request, *, gpu: bool, world: bool) -> None:
     Raises:
         RequestError: names the missing part.
     """
+    if request.architecture is None and (known := FIELD_NAMES & request.values.keys()):
+        lacks = ", ".join(sorted(REQUIRED - known))
+        raise RequestError("model", ", ".join(sorted(known)), f"lacks {lacks}", "Add them, or name a model.")
     if request.architecture is None:
         raise RequestError("model", None, "is needed", "Name a model, a Hugging Face config.json or dimensions.")
     if gpu and request.gpu is None:
@@ -87,7 +93,8 @@ def memory_of(estimate: MemoryEstimate, row: int, capacity: int | None) -> Memor
     components["outside_allocator"] = round(float(estimate.outside_allocator[row]))
     components["fragmentation"] = round(float(estimate.reserved[row] - estimate.total[row]))
     total = sum(components.values())
-    return Memory(components, total, capacity, int(estimate.stage[row]), MOMENTS[int(estimate.moment[row])])
+    decision = DECISIONS[int(estimate.verdict(float(capacity))[row])] if capacity is not None else None
+    return Memory(components, total, capacity, int(estimate.stage[row]), MOMENTS[int(estimate.moment[row])], decision)
 
 
 def throughput_of(estimate: TimeEstimate, row: int) -> Throughput:

@@ -86,6 +86,8 @@ class Memory:
         components: name -> bytes, at the moment of the peak.
         total: sum of the components.
         capacity: device memory, or None where the GPU is unknown.
+        decision: ``fits`` even with the margin that measured errors call for, ``tight`` without it, or
+            ``does_not_fit``; None where the GPU is unknown.
         stage: pipeline rank of the fullest GPU.
         moment: when the peak is reached.
     """
@@ -95,17 +97,14 @@ class Memory:
     capacity: int | None
     stage: int
     moment: str
-
-    @property
-    def fits(self) -> bool | None:
-        return None if self.capacity is None else self.total <= self.capacity
+    decision: Literal["fits", "tight", "does_not_fit"] | None
 
     def to_dict(self) -> dict[str, Any]:
         return {
             **dict(self.components),
             "total": self.total,
             "capacity": self.capacity,
-            "fits": self.fits,
+            "decision": self.decision,
             "stage": self.stage,
             "moment": self.moment,
         }
@@ -289,7 +288,7 @@ class Estimate(Answer):
         """1 where the grid breaks a rule, 3 where it doesn't fit, else 0."""
         if self.verdict == "error":
             return 1
-        return 3 if self.grid.memory.fits is False else 0
+        return 3 if self.grid.memory.decision == "does_not_fit" else 0
 
     def to_dict(self, lang: str = "en") -> dict[str, Any]:
         return {

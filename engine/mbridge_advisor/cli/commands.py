@@ -14,7 +14,7 @@ import click
 
 from ..errors import AdvisorError, RequestError
 
-FORMATS = ("text", "json", "markdown")
+FORMATS: tuple[str, ...] = ("text", "json", "markdown")
 Command = Callable[..., Any]
 
 

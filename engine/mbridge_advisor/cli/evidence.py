@@ -267,10 +267,7 @@ def show(
     elif output == "json":
         click.echo(
             json.dumps(
-                [
-                    {"name": r.name, "kind": r.kind, "cells": {t: c.to_dict() for t, c in r.cells.items()}}
-                    for r in rows
-                ],
+                [{"name": r.name, "kind": r.kind, "cells": {t: c.to_dict() for t, c in r.cells.items()}} for r in rows],
                 ensure_ascii=False,
                 indent=2,
             )
@@ -297,7 +294,46 @@ def _cell(cell: Any, lang: str) -> str:
     return f"{word} · {mark[lang == 'zh']}{carried[lang == 'zh']}"
 
 
+@click.command("add")
+@click.argument("tag")
+@_sources
+@click.option("--dry-run", is_flag=True, help="Write nothing.")
+@_lang
+@_output("text", "json")
+@_answers
+def add_release(
+    tag: str, bridge_source: Path, core_source: Path | None, dry_run: bool, lang: str, output: str
+) -> int:
+    """Add a release: read its pins and versions, look all anchors up, say what a person must look at.
+
+    Writes knowledge/revisions.yaml, the record of the release and compat_matrix.yaml. What is as reviewed at another
+    release needs no further look. Exit codes: 0 nothing to look at, 1 a person must look, 2 bad input.
+
+    Example: mbridge-advisor revisions add v0.6.0 --bridge-source Megatron-Bridge --core-source Megatron-LM
+    """
+    from ..evidence.releases import add
+    from ..knowledge import load
+
+    base = load()
+    with _progress(output) as progress:
+        result = _writing(lambda: add(base, tag, bridge_source, core_source, progress, dry_run))
+    if output == "json":
+        click.echo(json.dumps(result.to_dict(lang), ensure_ascii=False, indent=2))
+        return int(result.exit_code)
+    for name in ("commit", "core_commit", "core_version", "released"):
+        click.echo(f"{name}: {result.entry[name]}")
+    for name, version in result.entry["environment"].items():
+        click.echo(f"  {name}: {version or '–'}")
+    _print_verification(result.verification, lang)
+    counted = ", ".join(f"{n} {_CELL_WORDS[v][lang == 'zh']}" for v, n in result.matrix.items() if v != "absent")
+    click.echo(counted)
+    for path in result.written:
+        click.echo(str(path))
+    return int(result.exit_code)
+
+
 def register(cli: click.Group, revisions: click.Group) -> None:
     """Put the commands into the command line."""
     for command in (verify, evidence, matrix):
         cli.add_command(command)
+    revisions.add_command(add_release)

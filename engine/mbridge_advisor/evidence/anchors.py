@@ -169,8 +169,7 @@ def _enforces(node: ast.stmt) -> bool:
     """Whether a statement asserts, or raises or warns where its test holds."""
     if isinstance(node, ast.If):
         return any(
-            isinstance(s, ast.Raise)
-            or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and _speaks(s.value))
+            isinstance(s, ast.Raise) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) and _speaks(s.value))
             for s in node.body
         )
     return isinstance(node, ast.Assert)

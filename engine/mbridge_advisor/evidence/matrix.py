@@ -200,7 +200,9 @@ def _stale(knowledge: Knowledge, evidence: Evidence, root: Path) -> Iterator[Com
             old = kept.get(row.name, {}).get(tag)
             if old != cell.to_dict():
                 changes += 1
-                yield Complaint("stale", row.name, tag, f"is {_short(old)} in the file, {_short(cell.to_dict())} by evidence.")
+                yield Complaint(
+                    "stale", row.name, tag, f"is {_short(old)} in the file, {_short(cell.to_dict())} by evidence."
+                )
         kept.pop(row.name, None)
     for name in kept:
         changes += 1

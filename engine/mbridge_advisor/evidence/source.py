@@ -187,8 +187,9 @@ def open_source(repo: str, folder: Path, at: str | None = None) -> Source:
         raise SourceError(str(folder), "is a git repository without files", "Say which release with --revision.")
     marks = " or ".join(sorted(set(_MARK[repo].values())))
     raise SourceError(
-        str(folder), f"isn't a source of {name}: it has no {marks}", f"Give a checkout, a git repository or the "
-        f"site-packages folder of {name}."
+        str(folder),
+        f"isn't a source of {name}: it has no {marks}",
+        f"Give a checkout, a git repository or the site-packages folder of {name}.",
     )
 
 
@@ -267,8 +268,11 @@ def _at(repo: str, root: Path, at: str) -> Git:
     if not commit or not git(root, "cat-file", "-t", commit, check=False):
         if git(root, "rev-parse", "--is-shallow-repository").strip() == "true":
             raise SourceError(
-                str(root), f"is a shallow clone without {at}", f"Run: git fetch --depth 1 origin tag {at}"
-                if at.startswith("v") else f"Run: git fetch --depth 1 origin {at}"
+                str(root),
+                f"is a shallow clone without {at}",
+                f"Run: git fetch --depth 1 origin tag {at}"
+                if at.startswith("v")
+                else f"Run: git fetch --depth 1 origin {at}",
             )
         known = [t for t in tags(root) if re.fullmatch(r"v\d+\.\d+\.\d+", t)]
         raise SourceError(
@@ -280,7 +284,8 @@ def _at(repo: str, root: Path, at: str) -> Git:
     if source.read(_MARK[repo]["repository"]) is None:
         source.close()
         raise SourceError(
-            f"{root} at {at}", f"isn't {_NAME[repo]}: there is no {_MARK[repo]['repository']}",
+            f"{root} at {at}",
+            f"isn't {_NAME[repo]}: there is no {_MARK[repo]['repository']}",
             f"Give a repository of {_NAME[repo]}.",
         )
     return source

@@ -188,9 +188,7 @@ def load_evidence(root: Path) -> Evidence:
     executions = []
     for path in sorted((folder / "executions").glob("*.yaml")):
         data = _read(root, path, "execution")
-        executions.append(
-            Execution(**{name: data[name] for name in Execution.__dataclass_fields__ if name in data})
-        )
+        executions.append(Execution(**{name: data[name] for name in Execution.__dataclass_fields__ if name in data}))
     return Evidence(recorded, {key: frozenset(found) for key, found in accepted.items()}, carried, tuple(executions))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -128,8 +128,20 @@ def verify(
         SourceError: a source can't be used.
         KnowledgeError: the evidence files have mistakes.
     """
-    begun = time.perf_counter()
     sources, revision, notes = open_sources(knowledge, bridge, core, tag)
+    return verify_sources(knowledge, sources, revision, notes, progress)
+
+
+def verify_sources(
+    knowledge: Knowledge,
+    sources: Mapping[str, Source],
+    revision: Revision,
+    notes: Sequence[Text] = (),
+    progress: Progress = lambda stage, share: None,
+) -> Verification:
+    """The same for sources that are already open, by repository, as what they are taken for."""
+    begun = time.perf_counter()
+    notes = list(notes)
     evidence = load_evidence(Path(knowledge.root))
     finder = Finder(sources)
     cited = all_places(knowledge, revision)
@@ -330,7 +342,9 @@ def _sight(
     if found.fingerprint in reviewed:
         if isinstance(before, Found) and before.lines != found.lines:
             was = f"{before.lines[0]}-{before.lines[1]}"
-            return seen("moved", found, Text(f"The same, at lines {lines} (was {was}).", f"内容未变，行号 {was} → {lines}。"))
+            return seen(
+                "moved", found, Text(f"The same, at lines {lines} (was {was}).", f"内容未变，行号 {was} → {lines}。")
+            )
         return seen("holds", found, None)
     if not accepted:
         return seen(
@@ -347,7 +361,8 @@ def _sight(
         Text(
             f"Not as reviewed: does {place.path}:{lines} still say what {who} says? If so, accept it; if not, add a "
             "variant or narrow the range.",
-            f"与已审阅的内容不同：{place.path}:{lines} 是否仍与 {zh_who} 一致？一致则接受；否则添加 variant 或缩小版本范围。",
+            f"与已审阅的内容不同：{place.path}:{lines} 是否仍与 {zh_who} 一致？"
+            "一致则接受；否则添加 variant 或缩小版本范围。",
         ),
     )
 
@@ -355,7 +370,9 @@ def _sight(
 def _gone(en: str, zh: str) -> Callable[[Place, str, str], Text]:
     def say(place: Place, who: str, zh_who: str) -> Text:
         tail = f" Where is it now? If nowhere, {who} must end before this release."
-        return Text(en.format(p=place) + tail, zh.format(p=place) + f"它现在在哪里？若已删除，{zh_who} 应止于此版本之前。")
+        return Text(
+            en.format(p=place) + tail, zh.format(p=place) + f"它现在在哪里？若已删除，{zh_who} 应止于此版本之前。"
+        )
 
     return say
 

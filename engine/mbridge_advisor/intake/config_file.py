@@ -96,9 +96,10 @@ def _flatten(data: Mapping[str, Any], base: Knowledge) -> dict[str, Any]:
         if value is None and not term.nullable:
             continue
         request.setdefault(term.section, {})[term.field] = value
-    needed = {"num_layers", "hidden_size", "num_attention_heads", "vocab_size"}
-    if needed <= model.keys():
+    if model and "model" not in request:
         request["model"] = model
+    if _is_container(data):  # a whole configuration: what it leaves out has Bridge's defaults
+        request.setdefault("grid", {}).setdefault("tensor_model_parallel_size", 1)
     return request
 
 

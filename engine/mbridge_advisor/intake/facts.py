@@ -85,6 +85,9 @@ def build_facts(
             put(field, value, "model", source)
         for name, value in counted(arch).items():
             put(name, value, "architecture")
+    else:
+        for name, value, why in _implied(request.values):
+            put(name, value, "assumed", why)
     precision = request.values.get("precision", "bf16")
     if request.gpu is not None:
         for name, value, source in gpu_facts(request.gpu, str(precision)):
@@ -110,6 +113,19 @@ def build_facts(
         product = math.prod(map(int, sizes)) if isinstance(sizes, tuple) else None
         put("hierarchical_cp_product", product, origins["hierarchical_context_parallel_sizes"].kind)
     return Facts(values, origins)
+
+
+def _implied(values: Mapping[str, Value]) -> list[tuple[str, Value, str]]:
+    """``(name, value, why)`` that single settings tell of a model that isn't known in full."""
+    out: list[tuple[str, Value, str]] = []
+    ep = values.get("ep")
+    if "num_moe_experts" not in values and isinstance(ep, int) and ep > 1:
+        out.append(("is_moe", True, "expert parallelism asks for experts"))
+    if isinstance(values.get("num_query_groups"), int):
+        out.append(("query_groups", values["num_query_groups"], "num_query_groups"))
+    if "num_layers" in values:
+        out.append(("hybrid_override_pattern", None, "no pattern is given beside num_layers"))
+    return out
 
 
 def _dimensions(arch: Architecture, knowledge: Knowledge) -> dict[str, Value]:

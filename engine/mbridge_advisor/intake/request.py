@@ -18,6 +18,7 @@ from ..architecture import FIELD_NAMES, Architecture
 from ..errors import RequestError
 from ..knowledge.model import Gpu, Knowledge, Model, Revision, Term, Value
 
+REQUIRED = frozenset({"num_layers", "hidden_size", "num_attention_heads", "vocab_size"})  # without default
 SECTIONS = ("model", "cluster", "training", "grid", "environment")
 # Nested groups that people write under ``training``; leaves are vocabulary names, except for these short forms.
 _GROUPS: Mapping[str, Mapping[str, str]] = {
@@ -41,7 +42,8 @@ class Request:
         model: the catalogue entry, where the model came from there.
         model_name: how the model is called in answers.
         gpu: the system, or None where not given.
-        values: vocabulary short name -> value, only what was asked (cluster, training, grid, environment).
+        values: vocabulary short name -> value, only what was asked (cluster, training, grid, environment; and single
+            dimensions of a model that is known no further).
         notes: what was taken over, translated or ignored, for the reader.
     """
 
@@ -100,8 +102,8 @@ def parse_request(data: Mapping[str, Any], knowledge: Knowledge, *, base: Path |
             raise RequestError(str(key), data[key], "is not a part of a request", _place(str(key), known, knowledge))
     revision = find_revision(data.get("bridge"), knowledge)
     notes: list[str] = []
-    architecture, model, model_name = _model(data.get("model"), knowledge, base, notes)
-    values: dict[str, Value] = {}
+    architecture, model, model_name, dimensions = _model(data.get("model"), knowledge, base, notes)
+    values: dict[str, Value] = dict(dimensions)
     gpu: Gpu | None = None
     for section in SECTIONS[1:]:
         part = data.get(section)
@@ -209,15 +211,16 @@ def _place(key: str, known: Iterable[str], knowledge: Knowledge) -> str:
 
 def _model(
     given: Any, knowledge: Knowledge, base: Path | None, notes: list[str]
-) -> tuple[Architecture | None, Model | None, str | None]:
+) -> tuple[Architecture | None, Model | None, str | None, Mapping[str, Value]]:
+    """``(architecture, catalogue entry, name, dimensions)``; the last where they don't make up an architecture."""
     if given is None:
-        return None, None, None
+        return None, None, None, {}
     if isinstance(given, str):
         if given.endswith(".json"):
             return _from_hf(given, base, notes)
         named = find_model(given, knowledge)
-        return named.architecture, named, named.name
-    if not isinstance(given, Mapping):
+        return named.architecture, named, named.name, {}
+    if not isinstance(given, Mapping) or not given:
         way = "Write a catalogue name, {hf_config: path} or an architecture object."
         raise RequestError("model", given, "is not a model", way)
     if "hf_config" in given:
@@ -238,29 +241,23 @@ def _model(
         except RequestError:
             if not dims:
                 raise
-    return build_architecture(dims, knowledge, start=start), model, name or "custom"
+    checked = _check_dimensions(dims, knowledge)
+    if start is None and not checked.keys() >= REQUIRED:
+        known = {k: (v,) if isinstance(v, int) and knowledge.terms[k].type == "list" else v for k, v in checked.items()}
+        return None, None, name, known
+    return _architecture(checked, start), model, name or "custom", {}
 
 
-def _from_hf(source: Any, base: Path | None, notes: list[str]) -> tuple[Architecture, None, str]:
+def _from_hf(source: Any, base: Path | None, notes: list[str]) -> tuple[Architecture, None, str, Mapping[str, Value]]:
     from .hf_config import read_hf_config
 
     architecture, name, more = read_hf_config(source, base)
     notes.extend(more)
-    return architecture, None, name
+    return architecture, None, name, {}
 
 
-def build_architecture(
-    dims: Mapping[str, Any], knowledge: Knowledge, *, start: Architecture | None = None
-) -> Architecture:
-    """An architecture from Megatron Core's own field names, checked against the vocabulary.
-
-    Args:
-        dims: field name -> value.
-        start: an architecture whose other dimensions stay as they are.
-
-    Raises:
-        RequestError: unknown field, wrong type, value out of range or missing dimension.
-    """
+def _check_dimensions(dims: Mapping[str, Any], knowledge: Knowledge) -> dict[str, Any]:
+    """Megatron Core's own field names with values that the vocabulary allows."""
     checked: dict[str, Any] = {}
     for key, value in dims.items():
         path = f"model.{key}"
@@ -271,9 +268,11 @@ def build_architecture(
             checked[term.field] = value  # Megatron's "every n-th layer"
             continue
         checked[term.field] = check_value(term, value, path)
-    missing = [n for n in ("num_layers", "hidden_size", "num_attention_heads", "vocab_size") if n not in checked]
-    if start is None and missing:
-        raise RequestError("model", ", ".join(dims), f"lacks {', '.join(missing)}", "Add them, or name a model.")
+    return checked
+
+
+def _architecture(checked: Mapping[str, Any], start: Architecture | None) -> Architecture:
+    """An architecture, or one that differs from ``start`` in some dimensions."""
     arch = replace(start, **checked) if start is not None else Architecture(**checked)
     if arch.num_moe_experts and not arch.moe_router_topk:
         raise RequestError("model.moe_router_topk", None, "is needed with num_moe_experts", "Add it.")

@@ -20,7 +20,6 @@ from .yaml_reader import read
 _TYPES = {"int": "integer", "float": "number", "bool": "boolean", "str": "string", "list": "array"}
 # A request may group the recompute settings: {recompute: {granularity: full}}.
 _RECOMPUTE = ("granularity", "method", "num_layers", "modules")
-_REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "vocab_size")
 
 
 def request_schema(terms: Mapping[str, Term]) -> dict[str, Any]:
@@ -48,7 +47,8 @@ def request_schema(terms: Mapping[str, Term]) -> dict[str, Any]:
                 "pattern": r"^v?[0-9]+\.[0-9]+\.[0-9]+$",
             },
             "model": {
-                "description": "A catalogue name, a Hugging Face config.json (path or content), or an architecture.",
+                "description": "A catalogue name, a Hugging Face config.json (path or content), or an architecture; "
+                "single dimensions are enough for check.",
                 "anyOf": [
                     {"type": "string", "minLength": 1},
                     {
@@ -57,8 +57,7 @@ def request_schema(terms: Mapping[str, Term]) -> dict[str, Any]:
                         "required": ["hf_config"],
                         "additionalProperties": False,
                     },
-                    {"$ref": "#/$defs/architecture", "required": list(_REQUIRED)},
-                    {"$ref": "#/$defs/architecture", "required": ["name"]},
+                    {"$ref": "#/$defs/architecture", "minProperties": 1},
                 ],
             },
             **sections,

@@ -193,6 +193,8 @@ def unique_columns(columns: Ints) -> tuple[Ints, Ints]:
         low = int(row.min())
         span = int(row.max()) - low + 1
         if span > 1:
+            if (int(key.max()) + 1) * span > 2**60:  # too large for the integer: rank what is there
+                key = np.unique(key, return_inverse=True)[1].astype(np.int64)
             key *= span
             key += row - low
     largest = int(key.max())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import inf
 
 from ..architecture import Architecture
 from ..memory.parameters import layer_kinds, layer_weights
@@ -26,11 +27,14 @@ def balanced_layout(num_layers: int, mtp_layers: int, pp: int, vpp: int, loss_co
         extra = [0.0] * pp
         extra[-1] += loss_cost * (1 + mtp_layers)
         extra[mtp_rank] += mtp_layers
-        counts = _fill(num_layers, extra)
+        # No decoder layer may follow an MTP layer, so then the last entry holds the loss alone.
+        apart = mtp_rank != pp - 1
+        counts = _fill(num_layers, [*extra[:-1], inf] if apart and vpp == 1 else extra)
         busiest = max(n + e for n, e in zip(counts, extra, strict=True))
         if best is None or busiest < best[0]:
             # Within a rank the entry with MTP or loss gets fewer layers, for the same reason.
-            chunks = [_fill(n, [0.0] * (vpp - 1) + [e]) for n, e in zip(counts, extra, strict=True)]
+            last = [*extra[:-1], inf] if apart else extra
+            chunks = [_fill(n, [0.0] * (vpp - 1) + [e]) for n, e in zip(counts, last, strict=True)]
             best = (busiest, chunks, mtp_rank)
     assert best is not None
     _, chunks, mtp_rank = best

@@ -97,10 +97,17 @@ def model_flops_per_token(arch: Architecture, settings: Settings) -> float:
     tokens = float(settings.seq_length)
     depth = arch.mtp_num_layers or 0
     kinds = [*layer_kinds(arch), *(mtp_layer_kinds(arch) * depth if depth else ())]
-    total = 2 * tokens * (arch.vocab_size * arch.hidden_size * (1 + depth) + 2 * arch.hidden_size**2 * depth)
+    passes = _gemm_passes(settings)
+    total = 2 * passes * tokens * (arch.vocab_size * arch.hidden_size * (1 + depth) + 2 * arch.hidden_size**2 * depth)
     for kind in dict.fromkeys(kinds):
-        total += kinds.count(kind) * float(layer_work(arch, settings, kind, s, weights(arch, kind, s)).flops[0])
-    return 3 * total / tokens
+        work = layer_work(arch, settings, kind, s, weights(arch, kind, s))
+        total += kinds.count(kind) * float((passes * work.gemms + 3 * work.core)[0])
+    return total / tokens
+
+
+def _gemm_passes(settings: Settings) -> float:
+    """Forward, gradient of the input and of the weight; frozen weights (LoRA) need no gradient."""
+    return 2.0 if settings.task == "lora" else 3.0
 
 
 def peak(gpu: Gpu, precision: str) -> float:
@@ -226,6 +233,7 @@ class _Model:
         cast = x.quantised * self.cast / self.memory
         route = x.route_bytes / self.memory
         forward = projections + core + mlp + experts + scan + stream + cast / 3 + route
+        passes = _gemm_passes(settings)
         flags = s.flags
         again = (
             flags["core_attn"] * core
@@ -240,9 +248,9 @@ class _Model:
             full = np.array([float(r.granularity == "full") for r in grids.recomputes])[grids.recompute]
             again = again + full * forward
         out = {
-            "attention": 3 * projections + 3.5 * core + 3 * scan,
-            "mlp": 3 * mlp,
-            "experts": 3 * experts,
+            "attention": passes * projections + 3.5 * core + 3 * scan,
+            "mlp": passes * mlp,
+            "experts": passes * experts,
             "elementwise": 3 * stream + cast,
             "routing": 2.5 * route,
             "recompute": again,
@@ -266,8 +274,11 @@ class _Model:
         out = {"tp_communication": 5 * blocks * ring * (c["tp_exposed"] if settings.tp_comm_overlap else 1.0)}
         # CP: keys and values travel around the ring, forward once, backward twice
         if kind.mixer in ("attention", "mla"):
-            groups = np.maximum(arch.query_groups, s.tp) / s.tp
-            kv = s.tokens * 2 * groups * arch.head_dim * e
+            if arch.multi_latent_attention:
+                width = (arch.qk_head_dim or 0) + (arch.qk_pos_emb_head_dim or 0) + (arch.v_head_dim or 0)
+                kv = s.tokens * arch.num_attention_heads / s.tp * width * e
+            else:
+                kv = s.tokens * 2 * np.maximum(arch.query_groups, s.tp) / s.tp * arch.head_dim * e
             out["cp_communication"] = 3 * c["cp_exposed"] * network.ring_seconds(kv * s.cp, s.cp, s.tp, gpu, c)
         if kind.mlp != "moe":
             return out
@@ -275,12 +286,10 @@ class _Model:
             gathered = s.sp_tokens * s.ep * s.etp * inner * e
             out["ep_communication"] = 4 * network.ring_seconds(gathered, s.ep * s.etp, one, gpu, c)
             return out
-        sent = s.sent
-        if settings.moe_token_dispatcher_type == "flex":
-            # A token goes to a rank once, however many of its experts live there.
-            topk = float(arch.moe_router_topk or 1)
-            sent = s.sp_tokens * np.minimum(s.ep * (1 - (1 - 1 / s.ep) ** topk), topk)
-        dispatch = network.all_to_all_seconds(sent * inner * e, s.ep, s.etp, gpu, c)
+        topk = float(arch.moe_router_topk or 1)
+        once = settings.moe_token_dispatcher_type == "flex"
+        token_bytes = s.sent / topk * inner * e
+        dispatch = network.all_to_all_seconds(token_bytes, topk, s.ep, s.etp, once, gpu, c)
         exposed = c["ep_exposed"] if settings.overlap_moe_expert_parallel_comm else 1.0
         out["ep_communication"] = np.where(s.ep > 1, 4 * dispatch * exposed, zero)
         return out
@@ -311,7 +320,8 @@ class _Model:
     def _output(self, s: Shape, vocab: Floats) -> Floats:
         """Output layer (always 16 bits) and loss, forward and backward, for one micro-batch."""
         logits = s.tokens * vocab
-        return 6 * logits * self.arch.hidden_size / self.wide + logits * 8 / self.memory
+        passes = _gemm_passes(self.settings)
+        return 2 * passes * logits * self.arch.hidden_size / self.wide + logits * 8 / self.memory
 
     def _step(self, grids: Grids, dense: Floats, expert: Floats, compute: Floats, m: Floats) -> Seconds:
         """What happens once a step: gradients and parameters between replicas, the optimizer, the host.

@@ -37,15 +37,29 @@ def ring_seconds(bytes_: Floats, size: Floats, stride: Floats, gpu: Gpu, c: Mapp
     return np.asarray(bytes_ * (size - 1) / np.maximum(size, 1) / bandwidth)
 
 
-def all_to_all_seconds(bytes_: Floats, size: Floats, stride: Floats, gpu: Gpu, c: Mapping[str, float]) -> Floats:
-    """All-to-all in which a rank sends ``bytes_`` in all, its own share included."""
+def copies(group: Floats, topk: float) -> Floats:
+    """Members of a group that a token reaches on average when its top-k experts lie evenly over them."""
+    return np.asarray(group * (1 - (1 - 1 / np.maximum(group, 1)) ** topk))
+
+
+def all_to_all_seconds(
+    token_bytes: Floats, topk: float, size: Floats, stride: Floats, once: bool, gpu: Gpu, c: Mapping[str, float]
+) -> Floats:
+    """Dispatch (or combine) of ``token_bytes``, each token to its top-k experts spread over the group.
+
+    ``once``: the dispatcher sends a token to a rank once, however many of its experts live there, and between NVLink
+    domains once for each domain, where it is passed on (DeepEP, HybridEP); otherwise it sends a copy for each expert.
+    """
     near = inside(size, stride, gpu.nvlink_domain)
-    local = np.maximum(near - 1 / np.maximum(size, 1), 0)
-    far = 1 - near
+    domains = np.maximum(1 / near, 1)
+    sent = copies(size, topk) if once else topk * np.ones_like(near)
+    away = copies(domains, topk) if once else topk * np.ones_like(near)
+    local = sent * (1 - 1 / np.maximum(size, 1)) if once else sent * np.maximum(near - 1 / np.maximum(size, 1), 0)
     return np.asarray(
-        np.maximum(
-            bytes_ * local / (gpu.nvlink_bandwidth * c["all_to_all_efficiency"]),
-            bytes_ * far / (gpu.network_bandwidth * c["network_efficiency"]),
+        token_bytes
+        * np.maximum(
+            local / (gpu.nvlink_bandwidth * c["all_to_all_efficiency"]),
+            away * (1 - 1 / domains) / (gpu.network_bandwidth * c["network_efficiency"]),
         )
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -45,13 +45,9 @@ class Work:
     expert_width: Floats
 
     @property
-    def flops(self) -> Floats:
-        """All FLOPs of the forward pass."""
-        return self.projections + self.mlp + self.experts + self.core
-
-    def take(self, index: Floats) -> Work:
-        """Those of the given candidates."""
-        return Work(*(getattr(self, f.name)[index] for f in fields(self)))
+    def gemms(self) -> Floats:
+        """FLOPs of all GEMMs."""
+        return self.projections + self.mlp + self.experts
 
 
 def layer_work(arch: Architecture, settings: Settings, kind: LayerKind, s: Shape, w: Weights) -> Work:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,11 +68,19 @@ def small_case(row: Row, gpus: Gpus) -> Case:
         freq = tuple(json.loads(freq))
     elif isinstance(freq, list):
         freq = tuple(freq)
+    raw = row["raw_args"]
+    pattern, *depths = (a["hybrid_layer_pattern"] or raw.get("--hybrid-override-pattern") or "").split("/")
     arch = Architecture(
-        num_layers=a["num_layers"],
+        num_layers=len(pattern.replace("|", "")) or a["num_layers"],
         hidden_size=a["hidden_size"],
         num_attention_heads=a["num_attention_heads"],
         vocab_size=a["vocab_size"],
+        hybrid_override_pattern=pattern or None,
+        mtp_hybrid_override_pattern=depths[0] if depths else None,
+        mamba_state_dim=raw.get("--mamba-state-dim", 128),
+        mamba_head_dim=raw.get("--mamba-head-dim", 64),
+        mamba_num_groups=raw.get("--mamba-num-groups", 8),
+        mamba_num_heads=raw.get("--mamba-num-heads"),
         ffn_hidden_size=a["ffn_hidden_size"],
         num_query_groups=a["num_query_groups"] if a["group_query_attention"] else None,
         kv_channels=a["kv_channels"],
@@ -149,7 +157,7 @@ def small_case(row: Row, gpus: Gpus) -> Case:
             },
             "precision": precision,
             "params_dtype": "fp32" if a["precision"] == "fp32" else None,
-            "use_fused_weighted_squared_relu": False,
+            "use_fused_weighted_squared_relu": "--use-fused-weighted-squared-relu" in raw,
             "attention_backend": backend,
             "gradient_accumulation_fusion": not a["no_gradient_accumulation_fusion"],
             "grad_reduce_in_fp32": precision not in ("fp32", "fp16") and not a["grad_reduce_in_bf16"],
@@ -315,14 +323,14 @@ def _gpu(name: str, gpus: Gpus) -> Gpu | None:
     return next((g for g in gpus.values() if name in (g.name, *g.aliases)), None)
 
 
-def scored(rows: Iterable[Row]) -> list[Row]:
-    """The scored part of ``measured_memory.jsonl``: tier A, gpt and moe, each configuration once."""
-    return distinct([r for r in rows if r["tier"] == "A" and r["family"] in ("gpt", "moe")], "mem_config_key")
+def usable(rows: Iterable[Row], families: Sequence[str] = ("gpt", "moe")) -> list[Row]:
+    """Rows of ``measured_memory.jsonl`` whose run is known well (tier A), each configuration once."""
+    return distinct([r for r in rows if r["tier"] == "A" and r["family"] in families], "mem_config_key")
 
 
-def measured_small(path: Path, gpus: Gpus) -> list[Case]:
-    """The scored rows of a ``measured_memory.jsonl`` as cases."""
-    return [small_case(r, gpus) for r in scored(read_rows(path))]
+def measured_small(path: Path, gpus: Gpus, families: Sequence[str] = ("gpt", "moe")) -> list[Case]:
+    """The usable rows of a ``measured_memory.jsonl`` as cases."""
+    return [small_case(r, gpus) for r in usable(read_rows(path), families)]
 
 
 def measured_large(path: Path, gpus: Gpus) -> list[Case]:

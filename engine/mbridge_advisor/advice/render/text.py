@@ -173,9 +173,8 @@ def _memory(memory: Memory, lang: str) -> RenderableType:
     rows = sorted(memory.components.items(), key=lambda kv: -kv[1])
     bars = [(name, float(value), size(value)) for name, value in rows if value > memory.total / 1000]
     if memory.capacity:
-        state = "fits" if memory.total <= memory.capacity else "too_big"
         line = word("peak", lang, memory.stage, size(memory.total), size(memory.capacity), memory.moment)
-        line += f" {word(state, lang)}."
+        line += f" {word(memory.decision or 'fits', lang)}."
     else:
         line = word("peak_no_cap", lang, memory.stage, size(memory.total), memory.moment)
     return Group(Styled(line), _bars(bars, float(max(memory.capacity or 0, memory.total))))

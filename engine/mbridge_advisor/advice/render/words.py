@@ -56,7 +56,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "seconds": ("s", "秒"),
     "fits": ("fits", "放得下"),
     "tight": ("tight", "紧张"),
-    "too_big": ("does not fit", "放不下"),
+    "does_not_fit": ("does not fit", "放不下"),
 }
 
 
