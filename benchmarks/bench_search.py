@@ -16,7 +16,7 @@ from collections.abc import Callable
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from mbridge_advisor.advice.advise import _plan, _search
+from mbridge_advisor.advice.plan import make_plan, run_plan
 from mbridge_advisor.advice.programs import program_for
 from mbridge_advisor.inference import infer
 from mbridge_advisor.intake.request import parse_request
@@ -51,9 +51,9 @@ def searches() -> None:
     for model, gpu, gpus, seq in REQUESTS:
         data = {"model": model, "cluster": {"gpu": gpu, "gpus": gpus}, "training": {"seq_length": seq}}
         request = parse_request(data, base)
-        plan = _plan(request, base, program_for(base, request.revision))
-        found = _search(plan, 5)
-        seconds = best_of(3, lambda plan=plan: _search(plan, 5))  # type: ignore[misc]
+        plan = make_plan(request, base)
+        found = run_plan(plan, 5)
+        seconds = best_of(3, lambda plan=plan: run_plan(plan, 5))  # type: ignore[misc]
         rate = found.candidates / seconds
         print(f"{model:16} {gpu:10} {gpus:7,} {found.candidates:11,} {found.feasible:8,} {seconds:9.3f} {rate:13,.0f}")
 
@@ -65,7 +65,7 @@ def masks() -> None:
         {"model": "deepseek-v3", "cluster": {"gpu": "H100", "gpus": 1024}, "training": {"micro_batch_size": 1}}, base
     )
     program = program_for(base, request.revision)
-    plan = _plan(request, base, program)
+    plan = make_plan(request, base)
     rng = np.random.default_rng(0)
     powers = 2 ** np.arange(8)
     columns = {name: rng.choice(powers, MASK_ROWS) for name in ("tp", "pp", "cp", "ep", "etp")}

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from mbridge_advisor.architecture import FIELD_NAMES
 from mbridge_advisor.errors import RequestError
 from mbridge_advisor.intake.request import find_gpu, find_model
 from mbridge_advisor.knowledge import load
@@ -25,6 +24,7 @@ NAMES = {
     "dispatcher": "moe_token_dispatcher_type",
     "flex_backend": "moe_flex_dispatcher_backend",
     "cuda_graph": "cuda_graph_impl",
+    "decoder_last_pipeline_num_layers": "num_layers_in_last_pipeline_stage",
 }
 GPUS_PER_NODE = 8
 
@@ -78,37 +78,31 @@ class Case:
     def request(self, *changes: Mapping[str, Any], bridge: str | None = None) -> dict[str, Any]:
         """The request, with changes by the report's names or ours."""
         config = {k: v for k, v in self.data["config"].items() if k not in self.filled.get("drop", ())}
-        model: dict[str, Any] = dict(self.filled.get("model", {}))
-        name = config.get("model")
-        if name and _known(find_model, name):
-            model["name"] = find_model(name, BASE).name
         settings: dict[str, Any] = {}
         gpu = str(config.get("gpu_type", "")).split("/")[0]
-        for spelling in (gpu, gpu.rpartition("-")[0]):
-            if spelling and "gpu" not in settings and _known(find_gpu, spelling):
+        for spelling in (gpu.rpartition("-")[0], gpu):
+            if _known(find_gpu, spelling):
                 settings["gpu"] = spelling
-        if "world_size" not in config and "nodes" in config:
+        if "nodes" in config:
             settings["gpus"] = config["nodes"] * config.get("gpus_per_node", GPUS_PER_NODE)
-        settings |= {k: v for k, v in config.items() if k != "model"}
         if config.get("optimizer_offload"):
             settings |= {"optimizer_cpu_offload": True, "optimizer_offload_fraction": 1.0}
         if str(config.get("tuner", "")).startswith("LoRA"):
             settings["task"] = "lora"
-        settings |= self.filled.get("set", {})
-        for change in changes:
-            settings |= {NAMES.get(k, k): v for k, v in change.items()}
+        for part in (config, self.filled.get("model", {}), self.filled.get("set", {}), *changes):
+            for key, value in part.items():
+                term = BASE.by_field.get(NAMES.get(key, key))
+                if term is not None and term.section != "derived" and not str(value).startswith(">"):
+                    settings[term.field] = value
         request: dict[str, Any] = {"bridge": bridge or self.bridge}
-        for key, value in settings.items():
-            term = BASE.by_field.get(NAMES.get(key, key))
-            if term is None or term.section == "derived" or _is_bound(value):
-                continue
-            if term.field in FIELD_NAMES:
-                if "name" not in model:
-                    model[term.field] = value
-                continue
-            request.setdefault(term.section, {})[term.field] = value
-        if model:
-            request["model"] = model
+        name = settings.pop("model", None)
+        known = name is not None and _known(find_model, name)
+        if known:
+            request["model"] = find_model(name, BASE).name
+        for field, value in settings.items():
+            section = BASE.by_field[field].section
+            if section != "model" or not known:
+                request.setdefault(section, {})[field] = value
         return request
 
 
@@ -120,9 +114,36 @@ def _known(find: Any, name: str) -> bool:
     return True
 
 
-def _is_bound(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith(">")
-
-
 CASES = [Case(data, FILLED.get(data["id"]) or {}) for data in read("field_cases.yaml")]
 COVERED = [case for case in CASES if case.rules]
+OPEN: Mapping[str, str] = read("field_cases_open.yaml")
+README = Path(__file__).parent / "README.md"
+BEGIN, END = "<!-- generated: field cases -->\n", "<!-- end -->"
+
+
+def lists() -> str:
+    """The lists of tests/README.md: how many cases are covered, which aren't, which are open."""
+    lines = [
+        f"{len(COVERED)} of {len(CASES)} cases are covered by rules, {len(COVERED) - len(OPEN)} come out right.",
+        "",
+        "Not covered yet:",
+        "",
+    ]
+    for case in CASES:
+        if not case.rules:
+            rule = case.data["expected"]["rules"][0]
+            lines.append(f"- {case.id} ({case.data['category']}): {RULES[rule]['not_covered']}.")
+    lines += ["", "Covered, but not right yet:", ""]
+    lines += [f"- {name}: {why}" for name, why in OPEN.items()]
+    return "\n".join(lines) + "\n"
+
+
+def readme() -> str:
+    """tests/README.md as it should be."""
+    text = README.read_text(encoding="utf-8")
+    head, _, rest = text.partition(BEGIN)
+    return f"{head}{BEGIN}{lists()}{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    README.write_text(readme(), encoding="utf-8")

@@ -23,7 +23,7 @@ class RequestError(AdvisorError):
 
     Attributes:
         field: path of the field in the request, e.g. ``cluster.gpus``.
-        value: what was given (shortened for display).
+        value: what was given (shortened for display); None where nothing was.
         reason: why it can't be used.
         way_out: what to write instead.
     """
@@ -33,7 +33,7 @@ class RequestError(AdvisorError):
         shown = repr(value)
         if len(shown) > 80:
             shown = shown[:77] + "..."
-        super().__init__(f"{field}: {shown} {reason}. {way_out}")
+        super().__init__(f"{field}{'' if value is None else f': {shown}'} {reason}. {way_out}")
 
     def to_dict(self) -> dict[str, Any]:
         return {

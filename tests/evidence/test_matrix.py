@@ -62,7 +62,7 @@ def test_an_unreviewed_change_earns_nothing(built: World) -> None:
     run("evidence", "record", *sources, "--revision", "v0.6.0", code=0)  # the tag still is where it was
     path = built.root / "knowledge/evidence/anchors/v0.6.0.yaml"
     lines = path.read_text().splitlines()
-    (at,) = (n for n, line in enumerate(lines) if '"size world_size"' in line)
+    (at,) = (n for n, line in enumerate(lines) if "condition: size world_size" in line)
     lines[at] = lines[at].rsplit("fingerprint:", 1)[0] + 'fingerprint: "000000000000"}'
     path.write_text("\n".join(lines) + "\n")
     assert cells(built, "MB-WORLD-001")["v0.6.0"] == ("changed", "doc_only")

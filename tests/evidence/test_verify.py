@@ -86,6 +86,7 @@ def test_a_file_that_moved(world: World) -> None:
     write(world.core, {"megatron/core/config/parallel.py": CORE_CONFIG})
     found = next(s for s in look(world, None).sightings if "MB-SP-001" in s.owners)
     assert (found.state, found.path) == ("moved", "megatron/core/config/parallel.py")
+    assert look(world, None).exit_code == 1  # the citation must be corrected
 
 
 def test_documentation(world: World) -> None:
@@ -118,6 +119,7 @@ def test_without_core(world: World) -> None:
     assert states(result)["MB-SP-001"] == "skipped"
     assert any("--core-source" in note.en for note in result.notes)
     assert result.exit_code == 0
+    assert "A record needs" in run("evidence", "record", "--bridge-source", world.bridge, code=2)
 
 
 def test_core_as_a_submodule_folder(world: World) -> None:

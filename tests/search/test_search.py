@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mbridge_advisor import advise
-from mbridge_advisor.advice.advise import _plan, bounds_of
+from mbridge_advisor.advice.plan import bounds_of, make_plan
 from mbridge_advisor.advice.programs import program_for
 from mbridge_advisor.inference import infer
 from mbridge_advisor.intake.facts import build_facts
@@ -88,7 +88,7 @@ def test_the_masks_keep_exactly_what_the_inference_accepts(data: dict[str, Any])
     """Every candidate, judged once vectorised and once alone by the reference evaluator."""
     request = parse_request(data, BASE)
     program = program_for(BASE, request.revision)
-    plan = _plan(request, BASE, program)
+    plan = make_plan(request, BASE)
     arch = request.architecture
     assert arch is not None
     facts = {**plan.inference.facts, "recompute_granularity": None}

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from ..inference import Inference, Program, infer
+from ..inference import infer
 from ..intake.facts import build_facts
 from ..intake.request import Request
 from ..knowledge.model import Knowledge, Text, Value
-from ..search.run import Found, search
+from ..search.run import Found
 from ..search.space import OPEN
 from .common import as_request, package_version
 from .estimate import grid_fields, sizes
-from .figures import assumptions, memory_of, need, overrides, pinned_names, settings_of, throughput_of
-from .programs import program_for
+from .figures import memory_of, need, overrides, throughput_of
+from .plan import Plan, make_plan, run_plan
 from .recipes import nearest_recipes
 from .render.words import size
 from .results import Advice, Grid, NearestMiss, Statement
@@ -45,9 +45,9 @@ def advise(
     """
     checked, base = as_request(request, knowledge)
     need(checked, gpu=True, world=True)
-    program = program_for(base, checked.revision)
-    plan = _plan(checked, base, program)
-    found = _search(plan, top, progress)
+    plan = make_plan(checked, base)
+    program = plan.program
+    found = run_plan(plan, top, progress)
     notes = list(plan.notes)
     open_fields = {base.terms[name].field for name in OPEN if name not in plan.pinned}
     grids = tuple(_grid(plan, found, row) for row in range(len(found.choices)) if found.time)
@@ -80,71 +80,6 @@ def advise(
     )
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """A request ready for the search.
-
-    Attributes:
-        request: with the settings that sizing rules suggest filled in.
-        suggested: short names of those settings.
-        advised: what the rules say that suggested them.
-        assumed: values that nobody gave.
-        pinned: open names that the request fixes.
-        facts, inference: what is known of the request itself.
-        notes: for the reader.
-    """
-
-    request: Request
-    base: Knowledge
-    program: Program
-    suggested: tuple[str, ...]
-    advised: tuple[Statement, ...]
-    assumed: Mapping[str, tuple[Value, str]]
-    pinned: Mapping[str, Value]
-    facts: Mapping[str, Value]
-    inference: Inference
-    notes: tuple[Text, ...]
-
-
-def _plan(request: Request, base: Knowledge, program: Program) -> _Plan:
-    """Assume what is missing, conclude what follows, and take the settings that the conclusions suggest."""
-    assumed, notes = assumptions(request)
-    pinned = pinned_names(request)
-    open_names = [name for name in OPEN if name not in pinned]
-    facts = build_facts(request, base, open_names=open_names, assumed=assumed)
-    inference = infer(program, facts.values)
-    takes = [t for t in base.terms.values() if t.suggests and t.name in inference.facts]
-    suggested = {t.suggests: inference.facts[t.name] for t in takes if t.suggests and t.suggests not in request.values}
-    sources = {inference.derivations[t.name].source for t in takes if t.suggests in suggested}
-    advised = tuple(s for s in statements(inference, program, base) if s.rule in sources)
-    if suggested:
-        request = request.with_values(**suggested)
-        facts = build_facts(request, base, open_names=open_names, assumed=assumed)
-        inference = infer(program, facts.values)
-    return _Plan(
-        request, base, program, tuple(suggested), advised, assumed, pinned, facts.values, inference, tuple(notes)
-    )
-
-
-def _search(plan: _Plan, top: int, progress: Callable[[str, float], None] = lambda stage, share: None) -> Found:
-    request, base = plan.request, plan.base
-    arch, gpu = request.architecture, request.gpu
-    assert arch is not None
-    assert gpu is not None
-    return search(
-        arch,
-        settings_of(request, plan.facts, base),
-        gpu,
-        plan.program,
-        plan.inference.facts,
-        plan.pinned,
-        bounds_of(plan.inference, base, plan.pinned),
-        base.calibration_values,
-        top,
-        progress,
-    )
-
-
 def _once(said: Iterable[Statement]) -> tuple[Statement, ...]:
     """Each rule's first statement."""
     first: dict[str, Statement] = {}
@@ -153,22 +88,7 @@ def _once(said: Iterable[Statement]) -> tuple[Statement, ...]:
     return tuple(first.values())
 
 
-def bounds_of(
-    inference: Inference, knowledge: Knowledge, pinned: Mapping[str, Value]
-) -> dict[str, tuple[float, float]]:
-    """The range of each search variable that sizing rules concluded; a pinned value is never bounded."""
-    out: dict[str, tuple[float, float]] = {}
-    for term in knowledge.terms.values():
-        value = inference.facts.get(term.name)
-        if term.bounds is None or not isinstance(value, int | float) or term.bounds[0] in pinned:
-            continue
-        name, side = term.bounds
-        low, high = out.get(name, (1.0, float("inf")))
-        out[name] = (max(low, value), high) if side == "min" else (low, min(high, value))
-    return out
-
-
-def _grid(plan: _Plan, found: Found, row: int) -> Grid:
+def _grid(plan: Plan, found: Found, row: int) -> Grid:
     """One finalist, explained by the inference like any given configuration."""
     assert found.memory is not None
     assert found.time is not None
@@ -193,7 +113,7 @@ def _grid(plan: _Plan, found: Found, row: int) -> Grid:
     )
 
 
-def _miss(plan: _Plan, found: Found) -> NearestMiss:
+def _miss(plan: Plan, found: Found) -> NearestMiss:
     """Why nothing fits, and what would."""
     request, base = plan.request, plan.base
     gpu, world = request.gpu, request.values["world_size"]
@@ -222,14 +142,14 @@ def _miss(plan: _Plan, found: Found) -> NearestMiss:
     return NearestMiss(fields, memory, reason, tuple(_remedies(plan)))
 
 
-def _remedies(plan: _Plan) -> Iterator[Text]:
+def _remedies(plan: Plan) -> Iterator[Text]:
     """Changes of the request that make something fit, each tried by a search of its own."""
     request, base = plan.request, plan.base
     world = request.values["world_size"]
     assert isinstance(world, int)
 
     def fits(changed: Request) -> bool:
-        return _search(_plan(changed, base, plan.program), 1).fits
+        return run_plan(make_plan(changed, base), 1).fits
 
     limit = int(base.terms["world_size"].max or 2**20)
     start = 1 << max(0, (world - 1).bit_length())

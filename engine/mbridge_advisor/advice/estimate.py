@@ -76,7 +76,7 @@ def estimate(request: Mapping[str, Any] | Request, *, knowledge: Knowledge | Non
     settings = settings_of(checked, known, base)
     grids = one_grid(known)
     memory = estimate_memory(arch, settings, grids, checked.gpu, base.calibration_values)
-    capacity = checked.gpu.memory_bytes if checked.gpu else None
+    capacity = known.get("gpu_memory")
     throughput = None
     if checked.gpu is not None:
         throughput = throughput_of(estimate_time(arch, settings, grids, checked.gpu, base.calibration_values), 0)
@@ -85,7 +85,7 @@ def estimate(request: Mapping[str, Any] | Request, *, knowledge: Knowledge | Non
     grid = Grid(
         fields=fields,
         sizes=sizes(inference, base),
-        memory=memory_of(memory, 0, capacity),
+        memory=memory_of(memory, 0, None if capacity is None else int(str(capacity))),
         throughput=throughput,
         reasons=(),
         cautions=tuple(f for f in findings if f.severity != "error"),

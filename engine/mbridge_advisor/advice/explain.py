@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import RequestError
-from ..intake.request import find_gpu, find_model
+from ..intake.request import find_gpu, find_model, find_revision
 from ..knowledge import Knowledge, load
 from ..knowledge.model import ByRevision, Quantity, Revision, Rule, Term, Text
 
@@ -75,9 +75,11 @@ def explain(name: str, *, bridge: str | None = None, knowledge: Knowledge | None
         knowledge: another knowledge base than the packaged one.
 
     Raises:
-        RequestError: no such entry; near names are suggested.
+        RequestError: no such entry (near names are suggested) or release.
     """
     base = knowledge or load()
+    if bridge is not None:
+        bridge = find_revision(bridge, base).tag
     key = name.strip()
     if key.upper() in base.rules:
         return _rule(base.rules[key.upper()], base, bridge)
@@ -139,7 +141,7 @@ def _same(text: str) -> Text:
 
 def _rule(rule: Rule, base: Knowledge, bridge: str | None) -> Explanation:
     data = rule_data(rule, base)
-    revisions = [r for r in base.revisions.values() if bridge is None or r.tag.lstrip("v") == bridge.lstrip("v")]
+    revisions = [r for r in base.revisions.values() if bridge in (None, r.tag)]
     forms: dict[str, list[str]] = {}
     for revision in revisions:
         here = rule.at(revision)

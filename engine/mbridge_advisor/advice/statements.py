@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import ExpressionError
+from ..evidence.tags import tag_of
 from ..expressions import Expression
 from ..inference import Inference, Program
-from ..evidence.tags import tag_of
 from ..knowledge.model import Fix, Knowledge, Revision, Rule, Term, Text, Value
 from .render.words import size
 from .results import Derived, NotJudged, Statement

@@ -74,7 +74,8 @@ def _lang(function: Command) -> Command:
 
 
 def _output(*formats: str) -> Callable[[Command], Command]:
-    return click.option("--format", "output", type=click.Choice(formats), default="text", help="Form of the answer.")
+    choice = click.Choice(formats)
+    return click.option("--format", "output", type=choice, default=formats[0], help="Form of the answer.")
 
 
 def _request_options(function: Command) -> Command:
@@ -203,6 +204,9 @@ def _rows(rows: list[dict[str, Any]], output: str) -> None:
 
         click.echo(table(rows))
         return
+    if not rows:
+        click.echo("nothing found", err=True)
+        return
     from rich.console import Console
 
     from ..advice.render.text import print_rows
@@ -210,8 +214,16 @@ def _rows(rows: list[dict[str, Any]], output: str) -> None:
     print_rows(rows, Console(width=None if sys.stdout.isatty() else 140))
 
 
+def _version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        from ..advice.common import package_version
+
+        click.echo(f"mbridge-advisor {package_version()}")
+        context.exit()
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="mbridge-advisor")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 def cli() -> None:
     """Cited, machine-checked advice on parallelising a training run in NVIDIA Megatron Bridge.
 

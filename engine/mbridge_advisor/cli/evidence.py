@@ -108,26 +108,30 @@ def evidence() -> None:
 
 @evidence.command()
 @_sources
-@click.option("--revision", required=True, help="Release.")
+@click.option("--revision", multiple=True, help="Release; may be repeated. All known ones by default.")
 @_output("text", "json")
 @_answers
-def record(bridge_source: Path, core_source: Path | None, revision: str, output: str) -> int:
-    """Write what is found at a release to knowledge/evidence/anchors/; what isn't reviewed stays to be accepted."""
-    from ..evidence.store import write_recorded
+def record(bridge_source: Path, core_source: Path | None, revision: tuple[str, ...], output: str) -> int:
+    """Write what is found at releases to knowledge/evidence/anchors/; what isn't reviewed stays to be accepted."""
+    from ..evidence.verify import record as run
     from ..knowledge import load
 
     base = load()
-    result = _verified(base, bridge_source, core_source, revision, output)
-    path = _writing(lambda: write_recorded(Path(base.root), result.revision, result.commits, result.found))
+    code, rows = 0, []
+    for tag in revision or tuple(base.revisions):
+        result = _verified(base, bridge_source, core_source, tag, output)
+        path = _writing(lambda result=result: run(base, result))
+        code = max(code, result.exit_code)
+        rows.append({"written": str(path), "revision": tag, "counts": result.counts})
+        if output == "text":
+            click.echo(f"{path}: " + ", ".join(f"{n} {state}" for state, n in result.counts.items() if n))
     if output == "json":
-        click.echo(json.dumps({"written": str(path), **result.to_dict()}, ensure_ascii=False, indent=2))
-    else:
-        click.echo(f"{path}: " + ", ".join(f"{n} {state}" for state, n in result.counts.items() if n))
-    return result.exit_code
+        click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+    return code
 
 
 @evidence.command()
-@click.option("--revision", required=True, help="Release at which it was read.")
+@click.option("--revision", multiple=True, help="Release at which it was read; may be repeated. All by default.")
 @click.option("--by", "reviewer", required=True, help="Who has read it.")
 @click.option("--reason", required=True, help="What was looked at, and why it is right.")
 @click.option("--on", "day", default=None, help="Day, e.g. 2026-12-02; today by default.")
@@ -136,38 +140,30 @@ def record(bridge_source: Path, core_source: Path | None, revision: str, output:
 @_output("text", "json")
 @_answers
 def accept(
-    revision: str, reviewer: str, reason: str, day: str | None, everything: bool, names: tuple[str, ...], output: str
+    revision: tuple[str, ...],
+    reviewer: str,
+    reason: str,
+    day: str | None,
+    everything: bool,
+    names: tuple[str, ...],
+    output: str,
 ) -> int:
-    """Accept what was recorded at a release, for the rules, quantities or anchors NAMES: a person has read it."""
+    """Accept what was recorded for the rules, quantities or anchors NAMES: a person has read it."""
     from ..errors import RequestError
-    from ..evidence.anchors import Found
     from ..evidence.store import accept as run
-    from ..evidence.store import all_places, load_evidence
+    from ..evidence.store import load_evidence, waiting
     from ..knowledge import load
 
     base = load()
-    known = load_evidence(Path(base.root))
-    if revision not in known.recorded:
-        raise RequestError("--revision", revision, "has no record", "Run `mbridge-advisor evidence record` first.")
     if not names and not everything:
         raise RequestError("NAMES", None, "are needed", "Name rules, quantities or anchors, or give --all.")
-    accepts = {}
-    cited = all_places(base, base.revisions[revision])
-    words = {place.key for place in cited} | {name for who in cited.values() for name in who}
-    for name in names:
-        if name not in words:
-            raise RequestError("NAMES", name, f"isn't cited at {revision}", "Name a rule, quantity or anchor.")
-    for place, who in cited.items():
-        found = known.recorded[revision].anchors.get(place.key)
-        wanted = everything or place.key in names or any(name in names for name in who)
-        if wanted and isinstance(found, Found) and found.fingerprint not in known.accepted.get(place.key, ()):
-            accepts[place.key] = [found.fingerprint]
+    accepts = waiting(base, load_evidence(Path(base.root)), revision or tuple(base.revisions), names)
     if accepts:
         _writing(lambda: run(Path(base.root), reviewer, day or date.today().isoformat(), reason, accepts))
     if output == "json":
-        click.echo(json.dumps({"accepted": accepts}, indent=2))
+        click.echo(json.dumps({"accepted": {key: sorted(found) for key, found in accepts.items()}}, indent=2))
     else:
-        click.echo(f"{len(accepts)} accepted")
+        click.echo(f"{sum(map(len, accepts.values()))} accepted")
     return 0
 
 
@@ -301,9 +297,7 @@ def _cell(cell: Any, lang: str) -> str:
 @_lang
 @_output("text", "json")
 @_answers
-def add_release(
-    tag: str, bridge_source: Path, core_source: Path | None, dry_run: bool, lang: str, output: str
-) -> int:
+def add_release(tag: str, bridge_source: Path, core_source: Path | None, dry_run: bool, lang: str, output: str) -> int:
     """Add a release: read its pins and versions, look all anchors up, say what a person must look at.
 
     Writes knowledge/revisions.yaml, the record of the release and compat_matrix.yaml. What is as reviewed at another
@@ -312,11 +306,11 @@ def add_release(
     Example: mbridge-advisor revisions add v0.6.0 --bridge-source Megatron-Bridge --core-source Megatron-LM
     """
     from ..evidence.releases import add
-    from ..knowledge import load
+    from ..knowledge.locate import find_root
 
-    base = load()
+    root = find_root()
     with _progress(output) as progress:
-        result = _writing(lambda: add(base, tag, bridge_source, core_source, progress, dry_run))
+        result = _writing(lambda: add(root, tag, bridge_source, core_source, progress, dry_run))
     if output == "json":
         click.echo(json.dumps(result.to_dict(lang), ensure_ascii=False, indent=2))
         return int(result.exit_code)
@@ -332,8 +326,38 @@ def add_release(
     return int(result.exit_code)
 
 
+@click.command()
+@click.argument("base")
+@click.argument("head", required=False)
+@click.option("--scenarios", type=click.Path(path_type=Path), help="More questions: a file of JSON lines.")
+@click.option("--no-corpus", is_flag=True, help="Without the shipped recipes and the grid of requests.")
+@_lang
+@_output("markdown", "json")
+@_answers
+def review(base: str, head: str | None, scenarios: Path | None, no_corpus: bool, lang: str, output: str) -> int:
+    """What a change of the knowledge base does: BASE and HEAD are commits or folders; HEAD is the work tree by default.
+
+    Lists entries, cells of the matrix, and what changes in the answers to every shipped recipe and a grid of requests.
+    Exit codes: 0 no verdict and no recommended grid changes, 1 some do, or something earned is lost, 2 bad input.
+
+    Example: mbridge-advisor review main
+    """
+    from ..evidence.review import markdown, read_scenarios
+    from ..evidence.review import review as run
+    from ..knowledge.locate import find_root
+
+    more = read_scenarios(scenarios) if scenarios else []
+    with _progress("json" if output == "json" else "text") as progress:
+        result = run(base, head, find_root(), more, progress, corpus=not no_corpus)
+    if output == "json":
+        click.echo(json.dumps(result.to_dict(), ensure_ascii=False, indent=2))
+    else:
+        click.echo(markdown(result, lang))
+    return result.exit_code
+
+
 def register(cli: click.Group, revisions: click.Group) -> None:
     """Put the commands into the command line."""
-    for command in (verify, evidence, matrix):
+    for command in (verify, evidence, matrix, review):
         cli.add_command(command)
     revisions.add_command(add_release)

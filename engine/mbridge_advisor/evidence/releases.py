@@ -12,15 +12,14 @@ from typing import Any
 
 from packaging.version import Version
 
-from ..errors import KnowledgeError
-from ..knowledge.build import revision as build_revision
-from ..knowledge.model import Knowledge, Revision
-from ..knowledge.schema import validate
-from ..knowledge.yaml_reader import parse
+from ..knowledge.load import assemble, check
+from ..knowledge.model import Knowledge
+from ..knowledge.sources import Files
 from . import matrix
 from .source import BRIDGE, CORE, Git, Source, SourceError, git, open_source, version_of
-from .store import Evidence, Recorded, flow, load_evidence, write_recorded, write_text
+from .store import Evidence, Recorded, flow, load_evidence, write_text
 from .verify import Progress, Verification, verify_sources
+from .verify import record as record_found
 
 PIN = "3rdparty/Megatron-LM"
 _TABLE = "docs/releases/software-versions.md"
@@ -75,7 +74,7 @@ class Added:
 
 
 def add(
-    knowledge: Knowledge,
+    root: Path,
     tag: str,
     bridge: Path,
     core: Path | None = None,
@@ -87,33 +86,42 @@ def add(
     What is as reviewed at any other release is carried over by that; what isn't stays ``changed`` in the matrix until
     somebody accepts it. Nothing is written unless all of it worked.
 
+    Args:
+        root: the folder that holds ``knowledge/``. Its rules may speak of the new release already.
+        tag: the release.
+        bridge: a git repository of Megatron Bridge that has the tag.
+        core: one of Megatron Core that has the pinned commit; None = Bridge's own submodule.
+        progress: called with what is done and the share done.
+        dry_run: write nothing.
+
     Raises:
         SourceError: the sources lack the release, its pin, or what the entry needs.
         KnowledgeError: the entry would not be a valid one, or evidence files have mistakes.
         OSError: a file can't be written.
     """
-    if tag in knowledge.revisions:
+    if not re.fullmatch(r"v\d+\.\d+\.\d+", tag):
+        raise SourceError(tag, "isn't the tag of a release", "Tags look like v0.6.0.")
+    place = root / "knowledge" / "revisions.yaml"
+    text = place.read_text(encoding="utf-8")
+    if re.search(rf"^  - tag: [\"']?{re.escape(tag)}[\"']?\s*$", text, re.MULTILINE):
         raise SourceError(tag, "is in the knowledge base already", "Remove it first to add it anew.")
-    root = Path(knowledge.root)
     source = open_source(BRIDGE, bridge, tag)
     if not isinstance(source, Git):
         raise SourceError(str(bridge), "isn't a git repository", "A pin can only be read from git.")
     pin = _pin(source)
     core_source = open_source(CORE, core or source.root / PIN, pin)
     entry = describe(source, core_source, tag, pin)
-    revision = _checked(entry)
-    order = sorted([*knowledge.revisions.values(), revision], key=lambda r: r.version)
-    grown = replace(knowledge, revisions={r.tag: r for r in order})
+    text = insert(text, tag, entry)
+    grown = _load_with(root, text)
+    revision = grown.revisions[tag]
     found = verify_sources(grown, {BRIDGE: source, CORE: core_source}, revision, (), progress)
     evidence = load_evidence(root)
     now = _with(evidence, found)
     rows = matrix.build(grown, now)
-    counted = {v: sum(row.cells[tag].verdict == v for row in rows) for v in matrix.VERDICTS}
+    counted: dict[str, int] = {v: sum(row.cells[tag].verdict == v for row in rows) for v in matrix.VERDICTS}
     written: tuple[Path, ...] = ()
     if not dry_run:
-        place = root / "knowledge" / "revisions.yaml"
-        text = insert(place.read_text(encoding="utf-8"), tag, entry)
-        record = write_recorded(root, revision, found.commits, found.found)
+        record = record_found(grown, found)
         write_text(place, text)
         write_text(root / matrix.FILE, matrix.render(grown, now))
         written = (place, record, root / matrix.FILE)
@@ -159,7 +167,7 @@ def describe(source: Git, core: Source, tag: str, pin: str) -> dict[str, Any]:
         citations.append({"doc": {"repo": BRIDGE, "path": _TABLE, "heading": heading, "at": tag}})
     if environment["container"]:
         citations.append(data("docs/versions1.json", tag.removeprefix("v")))
-    citations.append(data("docker/Dockerfile.ci", "BASE_IMAGE"))
+    citations.append(data("docker/Dockerfile.ci", "ARG BASE_IMAGE"))
     citations.append(data("pyproject.toml", "requires-python"))
     citations.append(data(".python-version", "whole file"))
     citations.append(data("uv.lock", "torch, transformer-engine, transformers, nemo-run"))
@@ -174,11 +182,12 @@ def describe(source: Git, core: Source, tag: str, pin: str) -> dict[str, Any]:
     }
 
 
-def _checked(entry: Mapping[str, Any]) -> Revision:
-    document = parse(insert("revisions:\n", entry["tag"], entry).encode(), "revisions.yaml")
-    if problems := validate(document, "revisions"):
-        raise KnowledgeError(problems)
-    return build_revision(entry)
+def _load_with(root: Path, revisions: str) -> Knowledge:
+    """The knowledge base with another ``revisions.yaml``, checked."""
+    files = Files.read(root)
+    changed = {**files.contents, "knowledge/revisions.yaml": ("revisions", revisions.encode())}
+    files = replace(files, contents=changed)
+    return assemble(check(root, files), files.digest, root)
 
 
 def insert(text: str, tag: str, entry: Mapping[str, Any]) -> str:
@@ -219,9 +228,7 @@ def _table(source: Source, tag: str) -> tuple[str | None, dict[str, str]]:
         rows = dict(re.findall(r"^\|\s*([^|]+?)\s*\|\s*([^|]+?)\s*\|", part, re.MULTILINE))
         match = re.match(r"\d+\.\d+", rows.get("Megatron-Bridge", ""))
         if match and Version(match.group()).release == wanted:
-            found = {
-                name: rows[label] for name, labels in _TABLE_ROWS.items() for label in labels if label in rows
-            }
+            found = {name: rows[label] for name, labels in _TABLE_ROWS.items() for label in labels if label in rows}
             return part.split("\n", 1)[0].strip(), found
     return None, {}
 

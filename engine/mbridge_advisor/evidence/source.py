@@ -238,24 +238,24 @@ def _environment() -> dict[str, str]:
 
 
 def git(root: Path, *arguments: str, check: bool = True) -> str:
-    """What a git command prints.
+    """What a git command prints, as text; the same errors as :func:`git_bytes`."""
+    return git_bytes(root, *arguments, check=check).decode("utf-8", "replace")
+
+
+def git_bytes(root: Path, *arguments: str, check: bool = True) -> bytes:
+    """What a git command prints; nothing where it fails and ``check`` is off.
 
     Raises:
         SourceError: git isn't installed, or the command fails and ``check`` is on.
     """
     try:
-        done = subprocess.run(
-            [*_git(root), *arguments],
-            capture_output=True,
-            env=_environment(),
-            check=False,
-        )
+        done = subprocess.run([*_git(root), *arguments], capture_output=True, env=_environment(), check=False)
     except FileNotFoundError:
         raise SourceError(str(root), "needs git, which isn't installed", "Install git.") from None
     if done.returncode and check:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise SourceError(str(root), f"git {arguments[0]} failed ({words[-1] if words else 'no message'})", "")
-    return done.stdout.decode("utf-8", "replace") if not done.returncode else ""
+    return b"" if done.returncode else done.stdout
 
 
 def _is_repository(root: Path) -> bool:

@@ -14,12 +14,12 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import KnowledgeError
+from ..errors import KnowledgeError, RequestError
 from ..knowledge.model import Citation, Knowledge, Quantity, Revision, Rule
 from ..knowledge.schema import validate
 from ..knowledge.yaml_reader import read
@@ -245,13 +245,45 @@ def accept(root: Path, by: str, on: str, reason: str, accepts: Mapping[str, Iter
     return path
 
 
+def waiting(
+    knowledge: Knowledge, evidence: Evidence, revisions: Iterable[str], names: Collection[str] = ()
+) -> dict[str, set[str]]:
+    """Fingerprints that were recorded and that nobody has reviewed, by key of their place.
+
+    Args:
+        knowledge: says what is cited where.
+        evidence: says what was recorded and reviewed.
+        revisions: tags to look at.
+        names: rules, quantities or keys to look at; none = all.
+
+    Raises:
+        RequestError: a release without record, or a name that isn't cited at any of them.
+    """
+    out: dict[str, set[str]] = {}
+    known: set[str] = set()
+    for tag in revisions:
+        if tag not in evidence.recorded or tag not in knowledge.revisions:
+            raise RequestError("--revision", tag, "has no record", "Run `mbridge-advisor evidence record` first.")
+        for place, who in all_places(knowledge, knowledge.revisions[tag]).items():
+            known.update((place.key, *who))
+            found = evidence.recorded[tag].anchors.get(place.key)
+            wanted = not names or place.key in names or any(name in names for name in who)
+            reviewed = evidence.accepted.get(place.key, frozenset())
+            if wanted and isinstance(found, Found) and found.fingerprint not in reviewed:
+                out.setdefault(place.key, set()).add(found.fingerprint)
+    for name in names:
+        if name not in known:
+            raise RequestError("NAMES", name, "isn't cited there", "Name a rule, quantity or anchor.")
+    return out
+
+
 _REVIEWS = """\
 # Who has read which fingerprints (added by `mbridge-advisor evidence accept`), and verdicts carried over by a person.
 reviews: []
 """
 
-_BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_./:-]*[A-Za-z0-9_/]|[A-Za-z_]")
-_WORDS = frozenset({"null", "true", "false"})
+_BARE = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_./+ -]*[A-Za-z0-9_/+])?")
+_SPECIAL = re.compile(r"null|true|false|yes|no|on|off|\d*\.?\d*(e[-+]?\d+)?|\d{4}-\d\d-\d\d|0[xob].*", re.IGNORECASE)
 
 
 def flow(value: Any) -> str:
@@ -260,9 +292,9 @@ def flow(value: Any) -> str:
         return "{" + ", ".join(f"{flow(k)}: {flow(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(flow, value)) + "]"
-    if isinstance(value, str) and _BARE.fullmatch(value) and value.lower() not in _WORDS:
+    if isinstance(value, str) and _BARE.fullmatch(value) and not _SPECIAL.fullmatch(value):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=isinstance(value, str) and not value.isprintable())
 
 
 def write_text(path: Path, text: str) -> None:

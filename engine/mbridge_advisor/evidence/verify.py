@@ -12,7 +12,7 @@ from typing import Any, Literal
 from ..knowledge.model import Knowledge, Revision, Text
 from .anchors import Found, Missing, Module, find_section
 from .source import BRIDGE, CORE, Source, SourceError, containing, core_beside, open_source, version_of
-from .store import Evidence, Place, all_places, load_evidence, owners, speaks_at
+from .store import Evidence, Place, all_places, load_evidence, owners, speaks_at, write_recorded
 
 State = Literal["holds", "moved", "changed", "new", "missing", "skipped"]
 STATES: tuple[State, ...] = ("holds", "moved", "changed", "new", "missing", "skipped")
@@ -83,13 +83,17 @@ class Verification:
 
     @property
     def exit_code(self) -> int:
-        """1 where a person must look, else 0."""
-        return int(any(s.state in ("changed", "new", "missing") for s in self.sightings))
+        """1 where a person must look, or a citation must be corrected, else 0."""
+        return int(any(s.state in ("changed", "new", "missing") or s.path != s.place.path for s in self.sightings))
 
     @property
     def found(self) -> dict[Place, Found | Missing]:
-        """All places that were looked up."""
-        return {s.place: s.found for s in self.sightings if s.found is not None}
+        """All places that were looked up. What is in another file by now isn't where the citation says."""
+        return {
+            s.place: s.found if s.path == s.place.path else Missing("file")
+            for s in self.sightings
+            if s.found is not None
+        }
 
     def to_dict(self, lang: str = "en") -> dict[str, Any]:
         """As data."""
@@ -171,6 +175,22 @@ def verify_sources(
         tuple(notes),
         time.perf_counter() - begun,
     )
+
+
+def record(knowledge: Knowledge, result: Verification) -> Path:
+    """Write what was found at a release to the evidence of the knowledge base.
+
+    Raises:
+        SourceError: not everything was looked up.
+        OSError: the folder can't be written.
+    """
+    if result.counts["skipped"]:
+        raise SourceError(
+            result.sources[0],
+            f"doesn't hold {result.counts['skipped']} of the cited places",
+            "A record needs the repositories of both Megatron Bridge and Megatron Core.",
+        )
+    return write_recorded(Path(knowledge.root), result.revision, result.commits, result.found)
 
 
 def open_sources(

@@ -57,8 +57,9 @@ def read_config(path: Path, knowledge: Knowledge | None = None) -> dict[str, Any
         raise RequestError("file", str(path), reason, "Check the path.") from None
     except KnowledgeError as problem:
         first = problem.problems[0]
-        reason = f"is not usable YAML: line {first.line}: {first.reason}"
-        raise RequestError("file", str(path), reason, first.expected or "Mend the file.") from None
+        where = "" if first.line is None else f"is not usable YAML: line {first.line} "
+        way = f"Expected: {first.expected}." if first.expected else "Mend the file."
+        raise RequestError("file", str(path), where + first.reason, way) from None
     if not isinstance(data, Mapping):
         raise RequestError("file", str(path), "holds no settings", "Write name: value pairs.")
     if data.keys() <= {"bridge", *SECTIONS} and not _is_container(data):

@@ -49,6 +49,26 @@ def load_throughput(knowledge: Knowledge) -> tuple[Row, ...]:
     return _rows(Path(knowledge.root), LAZY["throughput"])
 
 
+@lru_cache(maxsize=32)
+def load_mapping(knowledge_root: str, name: str) -> Row:
+    """How another program's options map to the vocabulary (see ``schemas/mapping.schema.json``).
+
+    Args:
+        knowledge_root: ``Knowledge.root``.
+        name: stem of a file in ``knowledge/mappings``.
+
+    Raises:
+        KnowledgeError: there is none, or it isn't a mapping.
+    """
+    from .yaml_reader import read
+
+    file = LAZY["mapping"].replace("*", name)
+    document = read(Path(knowledge_root) / "knowledge" / file, f"knowledge/{file}")
+    if not isinstance(document.data, dict):
+        raise KnowledgeError([document.problem((), "isn't a mapping", "options")])
+    return document.data
+
+
 @lru_cache(maxsize=64)
 def _rows(root: Path, name: str) -> tuple[Row, ...]:
     from .yaml_reader import read

@@ -27,6 +27,7 @@ EAGER: Mapping[str, str] = {
 
 LAZY: Mapping[str, str] = {
     "recipes": "facts/recipes/*.yaml",
+    "mapping": "mappings/*.yaml",
     "throughput": "facts/measurements/published_throughput.yaml",
     "evidence": "evidence/anchors/*.yaml",
     "reviews": "evidence/reviews.yaml",

@@ -115,6 +115,7 @@ class Stages:
         mtp, mtp_kept: MTP layers, and times micro-batches.
         embedding, embedding_kept: 1.0 where the rank has the embedding, and the micro-batches it keeps.
         loss: 1.0 where the rank has the output layer and loss.
+        stall: layers by which a pass waits for fuller virtual stages of other ranks, beyond the busiest rank's own.
     """
 
     candidate: Ints
@@ -128,6 +129,7 @@ class Stages:
     embedding: Floats
     embedding_kept: Floats
     loss: Floats
+    stall: Floats
 
     def worst(self, score: Floats) -> Ints:
         """For each candidate the row with the highest score (the first of equal ones), shape (N,)."""
@@ -167,7 +169,7 @@ def stages(arch: Architecture, grids: Grids, extra_warmup: int = 0, only: int | 
     within = np.arange(len(candidate)) - np.repeat(np.cumsum(counts) - counts, counts)
     spread = np.concatenate(tables, axis=1)[:, offsets[inverse][candidate] + within]
     k = (spread.shape[0] - _FIELDS) // 2
-    rank, chunk, mtp, mtp_kept, embedding, embedding_kept, loss = spread[:_FIELDS]
+    rank, chunk, mtp, mtp_kept, embedding, embedding_kept, loss, stall = spread[:_FIELDS]
     return Stages(
         candidate,
         rank.astype(np.int64),
@@ -180,10 +182,11 @@ def stages(arch: Architecture, grids: Grids, extra_warmup: int = 0, only: int | 
         embedding,
         embedding_kept,
         loss,
+        stall,
     )
 
 
-_FIELDS = 7
+_FIELDS = 8
 
 
 def unique_columns(columns: Ints) -> tuple[Ints, Ints]:
@@ -218,6 +221,9 @@ def _ranks(
     pipe = pipeline(arch, pp, vpp, layouts[layout] if layout >= 0 else None, first, last, bool(embedding), bool(loss))
     kept = in_flight(pp, vpp, max(group, 1), microbatches, extra if vpp > 1 else 0)
     ranks = np.arange(pp)
+    work = pipe.layers.sum(axis=2) + pipe.mtp
+    work[pipe.loss] += 1  # about a layer's work
+    stall = work.max(axis=0).sum() - work.sum(axis=1).max()
     table = np.concatenate(
         [
             np.stack(
@@ -229,6 +235,7 @@ def _ranks(
                     ranks == 0,
                     np.where(ranks == 0, kept[0, 0], 0),
                     ranks == pipe.loss[0],
+                    np.full(pp, stall),
                 ]
             ),
             pipe.layers.sum(axis=1).T,

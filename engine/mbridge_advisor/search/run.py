@@ -170,11 +170,13 @@ def search(
     tight: list[_Judged] = []
     closest: _Judged | None = None
 
-    def judge(rows: Columns, index: int, counted: dict[str, int]) -> _Judged:
-        """What is legal with one recompute choice, with its memory."""
+    def judge(rows: Columns, index: int, counted: dict[str, int]) -> _Judged | None:
+        """What is legal with one recompute choice, with its memory; None where nothing is."""
         here = _Pool(program, {**pool.scalars, **recompute_facts(recomputes[index])}, rows, counted, set(pool.judged))
         here.columns = {**rows, "recompute": np.full(len(rows["row"]), index, dtype=np.int64)}
         here.prune()
+        if not len(here):
+            return None
         memory = estimate_memory(arch, settings, as_grids(here.columns, pool.scalars, tables), gpu, calibration)
         return _Judged(here.columns, memory, memory.verdict(float(gpu.memory_bytes)))
 
@@ -182,14 +184,16 @@ def search(
     rest = pool.columns
     if len(pool):
         leanest = judge(rest, len(recomputes) - 1, {})
-        if len(leanest.verdict):
+        if leanest is not None:
             closest = leanest.take(np.array([np.argmin(leanest.memory.total)]))
-        rest = _without(rest, leanest.columns["row"][leanest.verdict == 2])
-        rejected["memory"] = len(pool) - len(rest["row"])
+            rest = _without(rest, leanest.columns["row"][leanest.verdict == 2])
+            rejected["memory"] = len(pool) - len(rest["row"])
     for index in range(len(recomputes)):
         if not len(rest["row"]):
             break
         judged = judge(rest, index, rejected)
+        if judged is None:
+            continue
         if (judged.verdict == 0).any():
             kept.append(judged.take(judged.verdict == 0))
         if (judged.verdict == 1).any():
@@ -281,6 +285,9 @@ def as_grids(
     """The candidates as the memory and time models read them."""
     first, last = SCHEDULE[2], SCHEDULE[3]
 
+    def size(name: str) -> Any:
+        return columns[name] if name in columns else scalars[name]  # one value for all where the request pins it
+
     def count(name: str) -> NDArray[np.int64]:
         column = columns.get(name)
         return np.full(len(columns["tp"]), -1) if column is None else np.where(column > 0, column, -1)
@@ -292,12 +299,12 @@ def as_grids(
         vpp=np.maximum(columns["vpp"], 1),
         cp=columns["cp"],
         ep=columns["ep"],
-        etp=columns["etp_effective"],
-        sp=columns["sp_effective"],
+        etp=size("etp_effective"),
+        sp=size("sp_effective"),
         mbs=columns["mbs"],
-        dp=columns["dp"],
-        edp=np.maximum(columns["edp"], 1),
-        num_microbatches=np.maximum(columns["num_microbatches"], 1),
+        dp=size("dp"),
+        edp=np.maximum(size("edp"), 1),
+        num_microbatches=np.maximum(size("num_microbatches"), 1),
         recompute=tables[0],
         recompute_index=columns["recompute"],
         layout=tables[1],

@@ -16,7 +16,7 @@ from ..memory.parameters import LayerKind, layer_kinds, mtp_layer_kinds, padded_
 from ..memory.plan import stages, unique_columns
 from ..memory.settings import Settings
 from . import network
-from .work import layer_work
+from .work import Work, layer_work
 
 COMPONENTS = (
     "attention",
@@ -206,10 +206,16 @@ class _Model:
         mean = sum((count * total for count, total in zip(counts, totals, strict=False)), head * (1 + depth))
         mean = mean[inverse] / grids.pp
         out["bubble"] = (grids.pp - 1) / grids.vpp * mean
+        # In every micro-batch a stage waits for others: some are fuller now, and the slowest of PP is late by chance.
+        late = np.sqrt(2 * np.log(grids.pp)) * busy[row]
+        fuller = st.stall[row] * mean * grids.pp / arch.num_layers
+        out["bubble"] = out["bubble"] + m * (c["pipeline_jitter"] * late + c["pipeline_uneven"] * fuller)
         passed = s.sp_tokens[inverse] * arch.hidden_size * self.e
         hop = network.point_to_point_seconds(passed, grids.world_size / grids.pp, self.gpu, c)
         exposed = np.where((grids.vpp > 1) & settings.overlap_p2p_comm, c["pp_exposed"], 1.0)
-        out["pp_communication"] = np.where(grids.pp > 1, 2 * hop * m * grids.vpp * exposed, 0)
+        # Each pass through a virtual stage costs its sends, and a moment of waiting and bookkeeping.
+        pause = c["pipeline_pause_seconds"]
+        out["pp_communication"] = np.where(grids.pp > 1, m * grids.vpp * (2 * hop * exposed + pause), 0)
         full = st.worst(dense + expert)
         out |= self._step(grids, dense[full], expert[full], busy[row], m)
         empty = np.zeros(len(grids))
@@ -254,13 +260,13 @@ class _Model:
             "elementwise": 3 * stream + cast,
             "routing": 2.5 * route,
             "recompute": again,
-            **self._communication(kind, s),
+            **self._communication(kind, s, x),
         }
         busy = sum(out.values(), zero)
         out["launch"] = np.maximum(self._host(kind, s) - busy, 0)
         return out
 
-    def _communication(self, kind: LayerKind, s: Shape) -> Seconds:
+    def _communication(self, kind: LayerKind, s: Shape, x: Work) -> Seconds:
         """Exposed communication of one layer for one micro-batch."""
         arch, settings, c, gpu, e = self.arch, self.settings, self.c, self.gpu, self.e
         zero = np.zeros_like(s.tp)
@@ -279,7 +285,10 @@ class _Model:
                 kv = s.tokens * arch.num_attention_heads / s.tp * width * e
             else:
                 kv = s.tokens * 2 * np.maximum(arch.query_groups, s.tp) / s.tp * arch.head_dim * e
-            out["cp_communication"] = 3 * c["cp_exposed"] * network.ring_seconds(kv * s.cp, s.cp, s.tp, gpu, c)
+            ring = network.ring_seconds(kv * s.cp, s.cp, s.tp, gpu, c)
+            # Each step of the ring adds its part to the result: forward in fp32, backward to the gradients.
+            joined = (s.cp - 1) * x.projected * (4 * 4 + 2 * e) if settings.cp_comm_type in (None, "p2p") else zero
+            out["cp_communication"] = 3 * c["cp_exposed"] * ring + joined / self.memory
         if kind.mlp != "moe":
             return out
         if settings.moe_token_dispatcher_type == "allgather":

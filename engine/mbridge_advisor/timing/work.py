@@ -28,6 +28,7 @@ class Work:
         quantised: elements of GEMM inputs and of their gradients that are cast to 8 or 4 bits.
         route_bytes: read and written by router and permutations (forward).
         scan_bytes: read and written by convolution and scan of Mamba or linear attention (forward).
+        projected: elements of the mixer's result before its output projection.
         mixer_width, mlp_width, expert_width: the narrower side of those GEMMs on a rank, in channels.
     """
 
@@ -40,6 +41,7 @@ class Work:
     quantised: Floats
     route_bytes: Floats
     scan_bytes: Floats
+    projected: Floats
     mixer_width: Floats
     mlp_width: Floats
     expert_width: Floats
@@ -115,6 +117,7 @@ def layer_work(arch: Architecture, settings: Settings, kind: LayerKind, s: Shape
         quantised=quantised,
         route_bytes=route,
         scan_bytes=scan,
+        projected=projected,
         mixer_width=np.maximum(projected / s.tokens, 1),
         mlp_width=np.maximum(hidden_width + zero, 1),
         expert_width=width / s.etp,
