@@ -43,8 +43,6 @@ FITTED = {
     "cp_exposed": (0.3, 0.5),
     "dp_exposed": (0.1, 0.5),
     "pipeline_pause_seconds": (5e-4, 0.5),
-    "pipeline_jitter": (0.02, 0.5),
-    "pipeline_uneven": (0.5, 0.3),
     "host_seconds_per_step": (0.02, 0.5),
 }
 HUBER = 0.15

@@ -1,7 +1,8 @@
 """Public field reports: the advisor comes to the verdict that hindsight gave each of them.
 
-tests/data/field_cases.yaml holds the reports, field_case_rules.yaml the rules that answer them, field_case_requests.yaml
-what a request needs beyond the report, field_cases_open.yaml the cases that don't come out right yet.
+tests/README.md says when a case passes. tests/data/field_cases.yaml holds the reports, field_case_rules.yaml the rules
+that answer them, field_case_requests.yaml what a request needs beyond the report, field_cases_open.yaml the cases that
+don't come out right yet.
 """
 
 from __future__ import annotations

@@ -76,9 +76,8 @@ def test_the_smallest_world_is_the_least_common_multiple(bridge: str) -> None:
 
 
 def test_glm_needs_256_gpus_at_one_release_and_128_at_the_next() -> None:
-    sizes = {"tp": 2, "pp": 8, "ep": 16}
-    assert sizes_of(grid("v0.5.1", **sizes))["min_gpus"] == 256
-    assert sizes_of(grid("v0.6.0", **sizes))["min_gpus"] == 128
+    assert sizes_of(grid("v0.5.1", tp=2, pp=8, ep=16))["min_gpus"] == 256
+    assert sizes_of(grid("v0.6.0", tp=2, pp=8, ep=16))["min_gpus"] == 128
 
 
 def test_ep_is_neither_bounded_by_dp_nor_a_factor_of_the_dense_world() -> None:

@@ -16,7 +16,7 @@ from ..search.space import OPEN
 from .common import as_request, package_version
 from .estimate import grid_fields, sizes
 from .figures import memory_of, need, overrides, throughput_of
-from .plan import Plan, make_plan, run_plan
+from .plan import Finalist, Plan, find
 from .recipes import nearest_recipes
 from .render.words import size
 from .results import Advice, Grid, NearestMiss, Statement
@@ -45,16 +45,15 @@ def advise(
     """
     checked, base = as_request(request, knowledge)
     need(checked, gpu=True, world=True)
-    plan = make_plan(checked, base)
-    program = plan.program
-    found = run_plan(plan, top, progress)
+    outcome = find(checked, base, top, progress)
+    plan, program = outcome.plan, outcome.plan.program
     notes = list(plan.notes)
     open_fields = {base.terms[name].field for name in OPEN if name not in plan.pinned}
-    grids = tuple(_grid(plan, found, row) for row in range(len(found.choices)) if found.time)
-    spoken = {s.rule for g in grids for s in (*g.reasons, *g.cautions)}
+    grids = tuple(_grid(finalist) for finalist in outcome.finalists)
+    spoken = plan.declined.union(s.rule for g in grids for s in (*g.reasons, *g.cautions))
     about = tuple(s for s in statements(plan.inference, program, base) if s.rule not in spoken)
-    miss = None if grids else _miss(plan, found)
-    if grids and not found.fits:
+    miss = None if grids else _miss(plan, outcome.found)
+    if grids and not outcome.fits:
         notes.append(
             Text(
                 "Every grid is tight: it fits on average, but not with the margin that measured errors call for.",
@@ -69,8 +68,8 @@ def advise(
         notes=(*(Text(n, n) for n in checked.notes), *notes),
         grids=grids,
         statements=about,
-        rejected=found.rejected,
-        candidates=found.candidates,
+        rejected=outcome.rejected,
+        candidates=outcome.candidates,
         nearest_recipes=nearest_recipes(checked, base),
         not_judged=tuple(
             n for n in not_judged(plan.inference, program, base, kinds=("sizing",)) if not set(n.missing) & open_fields
@@ -88,8 +87,9 @@ def _once(said: Iterable[Statement]) -> tuple[Statement, ...]:
     return tuple(first.values())
 
 
-def _grid(plan: Plan, found: Found, row: int) -> Grid:
+def _grid(finalist: Finalist) -> Grid:
     """One finalist, explained by the inference like any given configuration."""
+    plan, found, row = finalist.plan, finalist.found, finalist.row
     assert found.memory is not None
     assert found.time is not None
     assert plan.request.gpu is not None
@@ -97,7 +97,7 @@ def _grid(plan: Plan, found: Found, row: int) -> Grid:
     chosen = plan.request.with_values(**found.choices[row])
     facts = build_facts(chosen, base, assumed=plan.assumed)
     inference = infer(plan.program, facts.values)
-    said = statements(inference, plan.program, base)
+    said = [s for s in statements(inference, plan.program, base) if s.rule not in plan.declined]
     broken = [s.rule for s in said if s.kind == "constraint" and s.severity == "error"]
     assert not broken, f"a finalist breaks {broken}: the evaluators disagree"
     fields = grid_fields(facts, base)
@@ -149,7 +149,7 @@ def _remedies(plan: Plan) -> Iterator[Text]:
     assert isinstance(world, int)
 
     def fits(changed: Request) -> bool:
-        return run_plan(make_plan(changed, base), 1).fits
+        return find(changed, base, 1).fits
 
     limit = int(base.terms["world_size"].max or 2**20)
     start = 1 << max(0, (world - 1).bit_length())

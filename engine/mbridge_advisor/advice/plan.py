@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from ..intake.facts import build_facts
 from ..intake.request import Request
 from ..knowledge.model import Knowledge, Term, Text, Value
 from ..search.run import Found, search
-from ..search.space import OPEN
+from ..search.space import GRID, OPEN
 from .figures import assumptions, pinned_names, settings_of
 from .programs import program_for
 from .results import Statement
@@ -25,6 +26,7 @@ class Plan:
         request: with the settings that sizing rules suggest filled in.
         suggested: short names of those settings.
         advised: what the rules say that suggested them.
+        declined: rules whose tentative suggestions are left aside here.
         assumed: values that nobody gave.
         pinned: open names that the request fixes.
         facts, inference: what is known of the request itself.
@@ -36,6 +38,7 @@ class Plan:
     program: Program
     suggested: tuple[str, ...]
     advised: tuple[Statement, ...]
+    declined: frozenset[str]
     assumed: Mapping[str, tuple[Value, str]]
     pinned: Mapping[str, Value]
     facts: Mapping[str, Value]
@@ -43,28 +46,46 @@ class Plan:
     notes: tuple[Text, ...]
 
 
-def make_plan(request: Request, base: Knowledge) -> Plan:
-    """Assume what is missing, conclude what follows, and take the settings that the conclusions suggest."""
+def make_plan(request: Request, base: Knowledge, *, tentative: bool = True) -> Plan:
+    """Assume what is missing, conclude what follows, and take the settings that the conclusions suggest.
+
+    ``tentative``: also those that may not pay.
+    """
     program = program_for(base, request.revision)
     assumed, notes = assumptions(request)
     pinned = pinned_names(request)
     open_names = [name for name in OPEN if name not in pinned]
     facts = build_facts(request, base, open_names=open_names, assumed=assumed)
     inference = infer(program, facts.values)
-    takes = [t for t in base.terms.values() if t.suggests and t.name in inference.facts]
-    suggested = {
-        t.suggests: _as(base.terms[t.suggests], inference.facts[t.name])
-        for t in takes
-        if t.suggests and t.suggests not in request.values
-    }
-    sources = {inference.derivations[t.name].source for t in takes if t.suggests in suggested}
+    suggested: dict[str, Value] = {}
+    sources: set[str] = set()
+    declined: set[str] = set()
+    for term in base.terms.values():
+        if not term.suggests or term.suggests in request.values or term.name not in inference.facts:
+            continue
+        source = inference.derivations[term.name].source
+        if term.tentative and not tentative:
+            declined.add(source)
+            continue
+        sources.add(source)
+        suggested[term.suggests] = _as(base.terms[term.suggests], inference.facts[term.name])
     advised = tuple(s for s in statements(inference, program, base) if s.rule in sources)
     if suggested:
         request = request.with_values(**suggested)
         facts = build_facts(request, base, open_names=open_names, assumed=assumed)
         inference = infer(program, facts.values)
     return Plan(
-        request, base, program, tuple(suggested), advised, assumed, pinned, facts.values, inference, tuple(notes)
+        request,
+        base,
+        program,
+        tuple(suggested),
+        advised,
+        frozenset(declined),
+        assumed,
+        pinned,
+        facts.values,
+        inference,
+        tuple(notes),
     )
 
 
@@ -90,6 +111,88 @@ def run_plan(
         constants or base.calibration_values,
         top,
         progress,
+    )
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """One grid that was found: row ``row`` of ``found``, which a search of ``plan`` gave."""
+
+    plan: Plan
+    found: Found
+    row: int
+
+    @property
+    def choice(self) -> Mapping[str, Value]:
+        """Short name -> value of everything that was open, and whether FSDP shards the model."""
+        fsdp = bool(self.plan.facts.get("use_megatron_fsdp"))
+        return {**self.found.choices[self.row], "use_megatron_fsdp": fsdp}
+
+    @property
+    def score(self) -> float:
+        """Tokens/s/GPU after the rules' preferences."""
+        return float(self.found.score[self.row])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The best of all plans for a request.
+
+    Attributes:
+        plan, found: of the search to speak of where nothing was found: the one without tentative suggestions.
+        finalists: best first; another process grid each, or the same with and without FSDP.
+        fits: whether they fit with the margin that measured errors call for.
+        candidates, rejected: over all searches.
+    """
+
+    plan: Plan
+    found: Found
+    finalists: tuple[Finalist, ...]
+    fits: bool
+    candidates: int
+    rejected: Mapping[str, int]
+
+
+def find(
+    request: Request,
+    base: Knowledge,
+    top: int,
+    progress: Callable[[str, float], None] = lambda stage, share: None,
+    constants: Mapping[str, float] | None = None,
+) -> Outcome:
+    """Search with every suggested setting, and without the tentative ones where there are some."""
+    plans = [make_plan(request, base)]
+    plain = make_plan(request, base, tentative=False)
+    if plain.declined:
+        plans.append(plain)
+    results = []
+    for n, plan in enumerate(plans):
+
+        def part(stage: str, share: float, n: int = n) -> None:
+            progress(stage, (n + share) / len(plans))
+
+        results.append((plan, run_plan(plan, top, part, constants)))
+    fits = any(found.fits for _, found in results)
+    pool = [
+        Finalist(plan, found, row)
+        for plan, found in results
+        if found.time is not None and found.fits == fits
+        for row in range(len(found.choices))
+    ]
+    best: dict[tuple[Value, ...], Finalist] = {}
+    for finalist in sorted(pool, key=lambda f: -f.score):
+        key = tuple(finalist.choice[name] for name in (*GRID, "use_megatron_fsdp"))
+        best.setdefault(key, finalist)
+    rejected: Counter[str] = Counter()
+    for _, found in results:
+        rejected.update(found.rejected)
+    return Outcome(
+        plan=plans[-1],
+        found=results[-1][1],
+        finalists=tuple(best.values())[:top],
+        fits=fits,
+        candidates=sum(found.candidates for _, found in results),
+        rejected=dict(rejected),
     )
 
 

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 import sys
 
+from .batch import batch
 from .commands import cli
+from .plan import plan
+from .read import read
+
+for _command in (batch, plan, read):
+    cli.add_command(_command)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from ..errors import AdvisorError, RequestError
+from ..intake.kinds import KINDS
 
 FORMATS: tuple[str, ...] = ("text", "json", "markdown")
 Command = Callable[..., Any]
@@ -81,6 +82,8 @@ def _output(*formats: str) -> Callable[[Command], Command]:
 def _request_options(function: Command) -> Command:
     options = [
         click.option("--model", type=_Names("model"), help="Catalogue name, or path of a Hugging Face config.json."),
+        click.option("--recipe", help="Start from a recipe of Megatron Bridge, by its name at the release."),
+        click.option("--kind", type=click.Choice(KINDS), help="What the file is, where its content doesn't tell."),
         click.option("--gpu", type=_Names("gpu"), help="GPU system, e.g. H100, B200, GB200."),
         click.option("--gpus", help="Number of GPUs."),
         click.option("--gpus-per-node", help="GPUs of one node, where it isn't the system's usual number."),
@@ -235,43 +238,52 @@ def cli() -> None:
 
 @cli.command()
 @_request_options
+@click.option(
+    "--from",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Start from a config, launch script or recipe's request: all but the grid, which is looked for.",
+)
 @click.option("--top", type=click.IntRange(1, 50), default=5, help="How many grids.")
+@click.option("--plan", is_flag=True, help="Print the smoke run that would prove the best grid, instead.")
 @_lang
 @_output(*FORMATS)
 @_answers
-def advise(output: str, lang: str, top: int, **options: Any) -> int:
+def advise(output: str, lang: str, top: int, file: Path | None, plan: bool, **options: Any) -> int:
     """Find the best grids for a model on a cluster, with every reason.
 
     Example: mbridge-advisor advise --model deepseek-v3 --gpu H100 --gpus 256 --seq-length 4096
     """
     from ..advice.advise import advise as run
+    from .inputs import start_from, unpinned, with_notes
 
+    start, notes = start_from(file, options)
+    request = _request(options, unpinned(start)[0] if start is not None else None)
     with _progress(output) as progress:
-        result = run(_request(options), top=top, progress=progress)
+        result = with_notes(run(request, top=1 if plan else top, progress=progress), notes)
+    if plan and result.grids:
+        from ..advice.smoke import plan_of
+
+        _emit(plan_of(request, result.grids[0], recipe=options.get("recipe")), output, lang, "plan")
+        return 0
     _emit(result, output, lang, "advice")
     return result.exit_code
 
 
 @cli.command()
-@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
 @_request_options
 @_lang
-@_output(*FORMATS)
+@_output(*FORMATS, "sarif", "github")
 @_answers
-def check(output: str, lang: str, file: Path | None, **options: Any) -> int:
-    """Judge one configuration: a YAML FILE with Bridge's field names, --set pairs, or both.
+def check(output: str, lang: str, files: tuple[Path, ...], **options: Any) -> int:
+    """Judge configurations: FILEs (run_config.yaml, launch scripts, ... see `read`), --set pairs, or both.
 
     Example: mbridge-advisor check --set tp=2 --set pp=2 --set ep=8 --set etp=1 --gpus 16
     """
-    from ..advice.check import check as run
-    from ..intake.config_file import read_config
+    from .check import check_files
 
-    start = read_config(file) if file is not None else None
-    if start is None and not any(v for v in options.values()):
-        raise RequestError("check", None, "was given nothing to check", "Give a YAML file or --set name=value.")
-    result = run(_request(options, start))
-    _emit(result, output, lang, "report")
-    return result.exit_code
+    return check_files(files, options, output, lang)
 
 
 @cli.command()
@@ -286,9 +298,10 @@ def estimate(output: str, lang: str, file: Path | None, **options: Any) -> int:
     Example: mbridge-advisor estimate --model llama3-70b --gpu H100 --gpus 64 --set tp=4 --set pp=4 --set vpp=5
     """
     from ..advice.estimate import estimate as run
-    from ..intake.config_file import read_config
+    from .inputs import start_from, with_notes
 
-    result = run(_request(options, read_config(file) if file is not None else None))
+    start, notes = start_from(file, options)
+    result = with_notes(run(_request(options, start)), notes)
     _emit(result, output, lang, "estimate")
     return result.exit_code
 

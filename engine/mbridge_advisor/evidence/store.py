@@ -282,8 +282,10 @@ _REVIEWS = """\
 reviews: []
 """
 
-_BARE = re.compile(r"[A-Za-z0-9_.]([A-Za-z0-9_./+ -]*[A-Za-z0-9_/+])?")
-_SPECIAL = re.compile(r"null|true|false|yes|no|on|off|\d*\.?\d*(e[-+]?\d+)?|\d{4}-\d\d-\d\d|0[xob].*", re.IGNORECASE)
+_BARE = re.compile(r"[A-Za-z0-9_.](([A-Za-z0-9_./+ -]|:(?=[A-Za-z0-9]))*[A-Za-z0-9_/+])?")
+_SPECIAL = re.compile(
+    r"null|true|false|yes|no|on|off|\d*\.?\d*(e[-+]?\d+)?|\d{4}-\d\d-\d\d|0[xob].*|[\d:]+", re.IGNORECASE
+)
 
 
 def flow(value: Any) -> str:

@@ -1,21 +1,15 @@
-"""Read a YAML file with Bridge's own field names (or a request) for ``check`` and ``estimate``.
-
-Two shapes are understood: a request (``bridge``, ``model``, ``cluster``, ``training``, ``grid``, ``environment``), and
-Bridge's ``ConfigContainer`` (``model``, ``train``, ``ddp``, ``optimizer``, ``dataset`` ...), whose ``_target_`` keys
-are never acted on. A flat file of settings works too.
-"""
+"""Mappings of settings as requests: a request itself, Bridge's ``ConfigContainer``, and other programs' YAML."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from ..architecture import FIELD_NAMES
-from ..errors import KnowledgeError, RequestError
-from ..knowledge import Knowledge, load
-from ..knowledge.yaml_reader import read
-from .request import SECTIONS
+from ..errors import RequestError
+from .mappings import table, translate_options
+from .notes import Draft
+from .request import SECTIONS, find_model
 
 CONTAINER = frozenset(
     {
@@ -42,32 +36,19 @@ CONTAINER = frozenset(
         "tensor_inspect",
     }
 )
+# Where providers of multimodal models keep the language model's configuration, and newer models all of it.
+NESTED = ("transformer", "transformer_config", "language_transformer_config", "language_model", "text_config", "config")
+_DTYPES = re.compile(r"torch\.(\w+)")
+_MODEL_ID = ("hf_model_id", "hf_model_name_or_path", "_hf_model_id")
 
 
-def read_config(path: Path, knowledge: Knowledge | None = None) -> dict[str, Any]:
-    """The file as a request mapping.
-
-    Raises:
-        RequestError: unreadable, unsafe or not a mapping.
-    """
-    try:
-        data = read(path.expanduser(), str(path)).data
-    except OSError as problem:
-        reason = f"can't be read ({problem.strerror or problem})"
-        raise RequestError("file", str(path), reason, "Check the path.") from None
-    except KnowledgeError as problem:
-        first = problem.problems[0]
-        where = "" if first.line is None else f"is not usable YAML: line {first.line} "
-        way = f"Expected: {first.expected}." if first.expected else "Mend the file."
-        raise RequestError("file", str(path), where + first.reason, way) from None
-    if not isinstance(data, Mapping):
-        raise RequestError("file", str(path), "holds no settings", "Write name: value pairs.")
-    if data.keys() <= {"bridge", *SECTIONS} and not _is_container(data):
-        return dict(data)
-    return _flatten(data, knowledge or load())
+def is_request(data: Mapping[str, Any]) -> bool:
+    """Whether a mapping has the request's own shape."""
+    return data.keys() <= {"bridge", *SECTIONS} and not is_container(data)
 
 
-def _is_container(data: Mapping[str, Any]) -> bool:
+def is_container(data: Mapping[str, Any]) -> bool:
+    """Whether a mapping is a ``ConfigContainer``, or part of one."""
     model = data.get("model")
     settings = isinstance(model, Mapping) and any(
         k.endswith("_parallel_size") or k in ("_target_", "sequence_parallel") for k in map(str, model)
@@ -75,38 +56,145 @@ def _is_container(data: Mapping[str, Any]) -> bool:
     return bool(CONTAINER & data.keys()) or settings
 
 
-def _flatten(data: Mapping[str, Any], base: Knowledge) -> dict[str, Any]:
-    """Settings wherever they stand, sorted into a request; what the vocabulary doesn't know is left out."""
-    request: dict[str, Any] = {}
-    model: dict[str, Any] = {}
+def read_container(data: Mapping[str, Any], draft: Draft) -> None:
+    """Put a ``ConfigContainer``, or a flat mapping of settings, into a draft.
+
+    ``_target_`` says what an object is and is never acted on: an enum or a dtype is read by its value, a nested
+    provider by its fields. A flat mapping may also have a request's sections beside its settings.
+    """
+    knowledge = draft.knowledge
     for key in ("bridge", "cluster", "environment"):
         if key in data:
-            request[key] = data[key]
-    if isinstance(data.get("model"), str):
-        request["model"] = data["model"]
-    for key, value in _walk({k: v for k, v in data.items() if k not in ("bridge", "cluster", "environment")}):
-        term = base.by_field.get(key)
-        if term is None or term.section == "derived" or isinstance(value, Mapping):
-            continue
-        if term.section == "model" and term.field in FIELD_NAMES:
-            if value is not None:
-                model[term.field] = value
-            continue
-        if term.section == "model":
-            continue
-        if value is None and not term.nullable:
-            continue
-        request.setdefault(term.section, {})[term.field] = value
-    if model and "model" not in request:
-        request["model"] = model
-    if _is_container(data):  # a whole configuration: what it leaves out has Bridge's defaults
-        request.setdefault("grid", {}).setdefault("tensor_model_parallel_size", 1)
-    return request
+            draft.request[key] = data[key]
+    rest = {k: v for k, v in data.items() if k not in ("bridge", "cluster", "environment")}
+    if isinstance(rest.get("model"), str):
+        draft.request["model"] = rest.pop("model")
+    model = rest.get("model")
+    container = is_container(data)
+    if isinstance(model, Mapping):
+        name = model.get("name")
+        if isinstance(name, str) and "_target_" not in model:
+            draft.model(name, "model.name")
+        rest["model"] = _lifted(model)
+        _named(model, draft)
+    pairs: list[tuple[str, Any]] = []
+    for path, value in _leaves(rest):
+        section, _, tail = path.partition(".")
+        if tail and section not in CONTAINER | {"model"}:  # sections of our own request, or of nobody
+            pairs.append((f"model.{tail}" if section in SECTIONS else path, value))
+        elif not tail and path not in CONTAINER:
+            pairs.append((f"model.{path}", value))
+        else:
+            pairs.append((path, value))
+    mapping = table(knowledge, "bridge")
+    known = [(k, v) for k, v in pairs if not (v is None and _refuses_null(k, mapping.below_root(k), draft))]
+    translate_options(known, mapping, draft)
+    if container:  # a whole configuration: what it leaves out has Bridge's defaults
+        draft.request.setdefault("grid", {}).setdefault("tensor_model_parallel_size", 1)
+    if isinstance(data.get("peft"), Mapping) and not draft.has("task"):
+        draft.put("task", "lora", "peft")
 
 
-def _walk(data: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def read_settings(data: Mapping[str, Any], draft: Draft, form: str) -> None:
+    """Put another program's nested YAML (NeMo 2, verl) into a draft, by its mapping."""
+    from .launch import _cluster
+
+    mapping = table(draft.knowledge, form)
+    extra = translate_options(list(_leaves(data)), mapping, draft)
+    _cluster(extra.get("nodes"), None, None, draft)
+    if mapping.remark is not None:
+        draft.note(mapping.title.en, "not_modelled", mapping.remark)
+
+
+def read_functional_test(data: Mapping[str, Any], draft: Draft) -> None:
+    """Put a functional test of Megatron-LM (``ENV_VARS``, ``MODEL_ARGS``) into a draft."""
+    from .launch import _cluster
+
+    arguments = data.get("MODEL_ARGS")
+    base = data.get("BASE_MODEL_ARGS")
+    given = {
+        str(key).lstrip("-").replace("-", "_"): value
+        for part in (base, arguments)
+        if isinstance(part, Mapping)
+        for key, value in part.items()
+    }
+    nemo = any(key.startswith("trainer.") for key in given)
+    mapping = table(draft.knowledge, "nemo2" if nemo else "megatron_lm")
+    extra = translate_options([(k, _flat(v)) for k, v in given.items()], mapping, draft)
+    for name, value in (data.get("ENV_VARS") or {}).items() if isinstance(data.get("ENV_VARS"), Mapping) else ():
+        term = draft.knowledge.by_field.get(str(name))
+        if term is not None and term.section == "environment":
+            draft.put(term.name, str(value), str(name))
+        else:
+            draft.note(str(name), "no_bearing", value=str(value))
+    _cluster(extra.get("nodes"), None, None, draft)
+
+
+def _flat(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list) else None if isinstance(value, Mapping) else value
+
+
+def _refuses_null(path: str, name: str, draft: Draft) -> bool:
+    term = draft.knowledge.by_field.get(name)
+    return term is not None and not term.nullable
+
+
+def _lifted(model: Mapping[str, Any]) -> dict[str, Any]:
+    """A provider with the fields of its nested language model beside its own; its own come first."""
+    out: dict[str, Any] = {}
+    for key in NESTED:
+        inner = model.get(key)
+        if isinstance(inner, Mapping) and "num_layers" in inner:
+            out.update(inner)
+    nested = {k for k in NESTED if isinstance(model.get(k), Mapping)}
+    return {**out, **{k: v for k, v in model.items() if k not in nested and not (v is None and k in out)}}
+
+
+def _named(model: Mapping[str, Any], draft: Draft) -> None:
+    """A model that a provider names by its Hugging Face id, where the dimensions aren't all there."""
+    if {"num_layers", "hidden_size", "num_attention_heads", "vocab_size"} <= model.keys():
+        return
+    for key in _MODEL_ID:
+        name = model.get(key)
+        if not isinstance(name, str):
+            continue
+        try:
+            draft.request["model"] = {"name": find_model(name, draft.knowledge).name}
+        except RequestError:  # an id outside the catalogue says nothing more
+            continue
+        draft.note(f"model.{key}", "taken", name="model", value=name)
+        return
+
+
+def _leaves(data: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """``(dotted path, value)``; objects are their plain value, and keys that start with an underscore are left out."""
     for key, value in data.items():
+        here = f"{path}{key}"
+        if str(key).startswith("_"):
+            continue
         if isinstance(value, Mapping):
-            yield from _walk(value)
-        elif not str(key).startswith("_"):
-            yield str(key), value
+            if "_target_" in value or "_args_" in value:
+                simple = _object(value)
+                if simple is not None:
+                    yield here, simple
+                    continue
+                if any(k in value for k in ("_call_", "_partial_", "config_dict")) and len(value) <= 4:
+                    yield here, None
+                    continue
+            yield from _leaves(value, f"{here}.")
+        elif isinstance(value, list):
+            yield here, [_object(v) if isinstance(v, Mapping) else v for v in value]
+        else:
+            yield here, value
+
+
+def _object(value: Mapping[str, Any]) -> Any:
+    """A dtype or an enum by its name or value; None for any other object."""
+    arguments = value.get("_args_")
+    if value.get("_call_") is True and isinstance(arguments, list) and len(arguments) == 1:
+        inner, name = arguments[0], value.get("_name_")
+        return inner if isinstance(inner, str) else name if isinstance(name, str) else inner
+    target = value.get("_target_")
+    if isinstance(target, str) and (match := _DTYPES.fullmatch(target)):
+        return {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}.get(match[1], match[1])
+    return None

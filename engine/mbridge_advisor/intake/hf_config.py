@@ -16,6 +16,7 @@ from ..architecture import Architecture
 from ..errors import RequestError
 
 MAX_BYTES = 4 * 2**20
+MAX_LAYERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Family:
 _MLA = {"multi_latent_attention": True, "qk_layernorm": True}
 FAMILIES: Mapping[str, Family] = {
     "llama": Family(),
+    "llama4_text": Family(moe="interleaved"),
     "mistral": Family(),
     "ministral3": Family(),
     "mistral3_text": Family(),
@@ -45,6 +47,7 @@ FAMILIES: Mapping[str, Family] = {
     "qwen2_moe": Family({"add_qkv_bias": True, "moe_shared_expert_gate": True}, moe="sparse_step"),
     "qwen3": Family({"qk_layernorm": True}),
     "qwen3_moe": Family({"qk_layernorm": True}, moe="sparse_step"),
+    "qwen2_vl": Family({"add_qkv_bias": True}),
     "qwen3_next": Family(
         {"qk_layernorm": True, "attention_output_gate": True, "moe_shared_expert_gate": True}, moe="sparse_step"
     ),
@@ -72,6 +75,25 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 
+# Model types that count like another's.
+ALIASES: Mapping[str, str] = {
+    "gemma3": "gemma3_text",
+    "mistral3": "mistral",
+    "moonlight": "deepseek_v3",
+    "llama4": "llama4_text",
+    "qwen2_5_vl": "qwen2_vl",
+    "qwen2_vl_text": "qwen2_vl",
+    "qwen2_5_vl_text": "qwen2_vl",
+    "qwen3_vl": "qwen3",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe": "qwen3_moe",
+    "qwen3_vl_moe_text": "qwen3_moe",
+    "qwen3_omni_moe_text": "qwen3_moe",
+    "glm4v_moe_text": "glm4_moe",
+}
+# Where multimodal configs keep the language model, in the order in which it is looked for.
+LANGUAGE_PARTS = ("text_config", "llm_config", "language_config", "thinker_config.text_config")
+
 # Architecture field -> keys that families use for it, first present wins.
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "num_layers": ("num_hidden_layers", "n_layer", "num_layers"),
@@ -96,12 +118,42 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "mamba_num_heads": ("mamba_num_heads",),
     "mamba_num_groups": ("n_groups", "mamba_n_groups"),
     "hybrid_override_pattern": ("hybrid_override_pattern",),
+    "moe_latent_size": ("moe_latent_size",),
     "linear_conv_kernel_dim": ("linear_conv_kernel_dim",),
     "linear_key_head_dim": ("linear_key_head_dim",),
     "linear_value_head_dim": ("linear_value_head_dim",),
     "linear_num_key_heads": ("linear_num_key_heads",),
     "linear_num_value_heads": ("linear_num_value_heads",),
 }
+_OTHER_KEYS = frozenset(
+    {
+        "model_type",
+        "tie_word_embeddings",
+        "attention_bias",
+        "use_qk_norm",
+        "layer_types",
+        "full_attention_interval",
+        "conv_kernel",
+        "mamba_d_conv",
+        "shared_expert_intermediate_size",
+        "moe_shared_expert_intermediate_size",
+        "n_shared_experts",
+        "num_shared_experts",
+        "first_k_dense_replace",
+        "moe_layer_freq",
+        "decoder_sparse_step",
+        "mlp_only_layers",
+        "sliding_window",
+        "use_sliding_window",
+        "sliding_window_pattern",
+        "interleave_moe_layer_step",
+        "moe_layers",
+        "intermediate_size_mlp",
+        "layers_block_type",
+        "mtp_hybrid_override_pattern",
+        "moe_latent_size",
+    }
+)
 _REQUIRED = ("num_layers", "hidden_size", "num_attention_heads", "vocab_size")
 _MOE_ONLY = ("num_moe_experts", "moe_router_topk", "moe_ffn_hidden_size")
 _MLA_ONLY = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
@@ -122,11 +174,16 @@ def read_hf_config(source: Any, base: Path | None = None) -> tuple[Architecture,
     """
     config, name = _load(source, base)
     notes: list[str] = []
-    if isinstance(config.get("text_config"), Mapping):
-        notes.append(f"{name}: the language part (text_config) is read; other parts are not counted.")
-        config = {"model_type": config.get("model_type"), **config["text_config"]}
+    part = language_part(config)
+    if part:
+        notes.append(f"{name}: the language part ({part}) is read; other parts are not counted.")
+        inner: Any = config
+        for key in part.split("."):
+            inner = inner[key]
+        outer = {k: config[k] for k in ("model_type", "tie_word_embeddings") if k in config}
+        config = {**outer, **inner}
     kind = str(config.get("model_type") or "")
-    kind = {"gemma3": "gemma3_text", "mistral3": "mistral", "moonlight": "deepseek_v3"}.get(kind, kind)
+    kind = ALIASES.get(kind, kind)
     family = FAMILIES.get(kind)
     missing = [" or ".join(_KEYS[target]) for target in _REQUIRED if _number(config, _KEYS[target]) is None]
     if family is None:
@@ -144,6 +201,12 @@ def read_hf_config(source: Any, base: Path | None = None) -> tuple[Architecture,
         value = _text(config, keys) if target == "hybrid_override_pattern" else _number(config, keys)
         if value is not None:
             values[target] = value
+    if values["num_layers"] > MAX_LAYERS:
+        raise RequestError("model.hf_config", values["num_layers"], "layers are too many", f"At most {MAX_LAYERS}.")
+    if kind == "nemotron_h" and values.get("num_moe_experts"):
+        values["moe_router_enable_expert_bias"] = True
+        if isinstance(config.get("mtp_hybrid_override_pattern"), str):
+            values["mtp_hybrid_override_pattern"] = config["mtp_hybrid_override_pattern"]
     if (family.moe == "none" and kind != "nemotron_h") or not values.get("num_moe_experts"):
         for key in _MOE_ONLY:
             values.pop(key, None)
@@ -172,6 +235,22 @@ def read_hf_config(source: Any, base: Path | None = None) -> tuple[Architecture,
         return Architecture(**values), name, tuple(notes)
     except TypeError as problem:
         raise RequestError("model.hf_config", name, f"could not be read: {problem}", "Report this config.") from None
+
+
+def language_part(config: Mapping[str, Any]) -> str | None:
+    """The dotted key under which a multimodal config keeps its language model; None where it is at the top."""
+    for part in LANGUAGE_PARTS:
+        inner: Any = config
+        for key in part.split("."):
+            inner = inner.get(key) if isinstance(inner, Mapping) else None
+        if isinstance(inner, Mapping) and _number(inner, _KEYS["num_layers"]) is not None:
+            return part
+    return None
+
+
+def read_keys() -> frozenset[str]:
+    """Keys of a config that are read."""
+    return frozenset(key for keys in _KEYS.values() for key in keys) | _OTHER_KEYS
 
 
 def _load(source: Any, base: Path | None) -> tuple[Mapping[str, Any], str]:
@@ -230,6 +309,15 @@ def _experts(config: Mapping[str, Any], family: Family, values: dict[str, Any]) 
         dense = _number(config, ("first_k_dense_replace",)) or 0
         every = _number(config, ("moe_layer_freq",)) or 1
         values["moe_layer_freq"] = tuple(int(i >= dense and i % every == 0) for i in range(layers))
+    elif family.moe == "interleaved":  # Llama 4: `intermediate_size` is an expert's, and one is shared
+        values["moe_ffn_hidden_size"] = width = values.get("ffn_hidden_size")
+        values["ffn_hidden_size"] = _number(config, ("intermediate_size_mlp",)) or width
+        values["moe_shared_expert_intermediate_size"] = width
+        step = _number(config, ("interleave_moe_layer_step",)) or 1
+        chosen = config.get("moe_layers")
+        values["moe_layer_freq"] = tuple(
+            int(i in chosen if isinstance(chosen, list) else (i + 1) % step == 0) for i in range(layers)
+        )
     elif family.moe == "sparse_step":
         step = _number(config, ("decoder_sparse_step",)) or 1
         skip = config.get("mlp_only_layers") or []

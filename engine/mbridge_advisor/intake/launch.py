@@ -154,6 +154,8 @@ def _value(key: str, values: list[str], mapping: Table, knowledge: Knowledge) ->
     term = knowledge.by_field.get(name)
     if not values or (option and "set" in option and values[0].lower() not in ("true", "false")):
         return True
+    if option and "values" in option:
+        return values[0]
     if term is not None and term.type == "list":
         return " ".join(values)
     if term is not None and term.type == "bool" and values[0].lower() not in ("true", "false", "0", "1"):
@@ -233,8 +235,6 @@ def _cluster(nodes: Any, per_node: int | None, gpu: str | None, draft: Draft) ->
         known = per_node
     if isinstance(nodes, int) and not isinstance(nodes, bool) and isinstance(known, int) and not draft.has("gpus"):
         draft.put("gpus", nodes * known, "nodes x GPUs per node")
-        if known < 8 and nodes == 1:  # fewer processes than the node has GPUs say nothing of the node
-            draft.request["cluster"].pop("gpus_per_node", None)
     if gpu is not None and not draft.has("gpu"):
         try:
             draft.put("gpu", find_gpu(gpu, draft.knowledge).name, "gres")

@@ -14,11 +14,9 @@ from ..architecture import FIELD_NAMES
 from ..errors import RequestError
 from ..knowledge import Knowledge
 from ..knowledge.load import load_mapping
-from ..knowledge.model import Text
+from ..knowledge.model import Term, Text
 from .notes import Draft, unresolved
 from .request import parse_word
-
-SPECIAL = frozenset({"nodes", "recipe", "model", "hybrid_pattern", "layers_per_virtual_stage", "switch", "ignored"})
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,7 @@ def translate_options(pairs: Iterable[tuple[str, Any]], mapping: Table, draft: D
         term = draft.knowledge.by_field.get(below) if below else None
         if option is not None:
             _option(key, value, option, given, mapping, draft, extra)
-        elif term is not None and term.section != "derived":
+        elif term is not None and term.section != "derived" and not _beside(term, key, mapping):
             draft.put(below, value, key)
         elif mapping.unmodelled(key):
             draft.note(key, "not_modelled" if value not in (False, None, "false") else "no_bearing", value=value)
@@ -131,6 +129,12 @@ def translate_options(pairs: Iterable[tuple[str, Any]], mapping: Table, draft: D
     _late(given, mapping, draft)
     _defaults(mapping, draft)
     return extra
+
+
+def _beside(term: Term, key: str, mapping: Table) -> bool:
+    """Whether a term is of the model but no dimension, and the table has its own word on it."""
+    dimension = term.section != "model" or term.field in FIELD_NAMES
+    return not dimension and (mapping.without_bearing(key) or mapping.unmodelled(key))
 
 
 def _option(
@@ -155,11 +159,14 @@ def _option(
         draft.note(key, "unresolved" if unresolved(value) else "taken", name=target, value=value)
     elif target == "model":
         draft.model(str(value), key)
+    elif target == "window":  # Core counts the tokens before the current one, and after it
+        back = str(value).strip("()[] ").replace(",", " ").split()
+        draft.put("window_size", int(back[0]) + 1 if back and back[0].isdecimal() and len(back[0]) < 10 else value, key)
     elif target == "hybrid_pattern":
         _hybrid(str(value), key, draft)
     elif option.get("text"):
         if isinstance(value, str) and value:
-            draft.put(target, value.replace("$", "").replace("`", ""), key)
+            draft.put(target, value, key, verbatim=True)
         else:
             draft.note(key, "no_bearing", value=value)
     elif "set" in option:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,6 +16,7 @@ from .request import check_value, parse_word
 Status = Literal["taken", "default", "no_bearing", "not_modelled", "unresolved", "unknown"]
 MATTERS: tuple[Status, ...] = ("not_modelled", "unresolved", "unknown")
 
+NOTHING = Text("", "")
 _WORDS: Mapping[Status, Text] = {
     "taken": Text("taken", "已采用"),
     "default": Text("default of the program", "原程序默认值"),
@@ -41,7 +44,7 @@ class Note:
     status: Status
     field: str = ""
     value: Value = None
-    why: Text = Text("", "")
+    why: Text = NOTHING
 
     @property
     def matters(self) -> bool:
@@ -94,7 +97,7 @@ class Draft:
 
     def note(self, key: str, status: Status, why: Text | None = None, *, name: str = "", value: Value = None) -> None:
         """Write down what became of a field."""
-        self.notes.append(Note(key[:200], status, name, _short(value), why or Text("", "")))
+        self.notes.append(Note(key[:200], status, name, _short(value), why or NOTHING))
 
     def get(self, name: str) -> Value:
         """The value of a setting in the draft, or None."""
@@ -108,7 +111,16 @@ class Draft:
         part = self.request.get(term.section)
         return isinstance(part, dict) and term.field in part
 
-    def put(self, name: str, value: Any, key: str, status: Status = "taken", why: Text | None = None) -> None:
+    def put(
+        self,
+        name: str,
+        value: Any,
+        key: str,
+        status: Status = "taken",
+        why: Text | None = None,
+        *,
+        verbatim: bool = False,
+    ) -> None:
         """Set a setting.
 
         Args:
@@ -117,12 +129,13 @@ class Draft:
             key: as the input writes the field.
             status: for the note.
             why: for the note.
+            verbatim: whether text may hold variables.
 
         Raises:
             RequestError: a value that can't be (a choice that isn't known is only noted).
         """
         term = self.knowledge.by_field[name]
-        if unresolved(value):
+        if unresolved(value) and not verbatim:
             self.note(key, "unresolved", name=term.field, value=str(value))
             return
         if term.section == "model" and term.field not in FIELD_NAMES:
@@ -142,6 +155,8 @@ class Draft:
         part = self.request.setdefault(section, {})
         if isinstance(part, str):
             part = self.request[section] = {"name": part}
+        if section == "model" and isinstance(fitting, tuple) and str(value).strip("[]() ") == str(*fitting[:1]):
+            fitting = fitting[0]  # "every n-th layer" stays a number
         part[term.field] = list(fitting) if isinstance(fitting, tuple) else fitting
         self.note(key, status, why, name=term.field, value=fitting)
 
@@ -176,10 +191,8 @@ def fit(term: Term, value: Any, key: str) -> Value:
     if term.type == "str" and isinstance(value, bool | int | float):
         value = str(value)
     if term.type == "float" and isinstance(value, str) and value[:1] in "-+.0123456789":
-        try:
+        with suppress(ValueError):
             value = float(value)
-        except ValueError:
-            pass
     if term.type == "int" and isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         value = int(value)
     if term.type == "bool" and value in (0, 1) and not isinstance(value, float):
@@ -207,8 +220,6 @@ MAX_ITEMS = 10_000
 
 def repeated_list(text: str) -> list[int] | None:
     """Megatron-LM's ``([0]*3+[1]*11)``, as a list; None where it is something else."""
-    import re
-
     text = re.sub(r"\s", "", text)
     while text.startswith("(") and text.endswith(")"):
         text = text[1:-1]

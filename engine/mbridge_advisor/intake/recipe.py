@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from ..knowledge.model import Knowledge
+from ..errors import RequestError
+from ..knowledge import load_recipes
+from ..knowledge.model import Knowledge, Text
+from .notes import Draft
 
 # Recipe column -> short name, where the value is taken as it is.
 _TAKEN = {
@@ -77,3 +83,82 @@ def precision_of(row: Mapping[str, Any]) -> str:
     if name.endswith("current_scaling"):
         return "fp8_cs"
     return PRECISIONS.get(name, name)
+
+
+def find_recipe(name: str, knowledge: Knowledge, bridge: str | None = None) -> list[Mapping[str, Any]]:
+    """Rows of a recipe: all its variants at one release.
+
+    Args:
+        name: as the release calls it, in any case; ``name/variant`` or the id of a row, for one variant.
+        knowledge: the knowledge base.
+        bridge: tag of the release; None = the newest that has it.
+
+    Raises:
+        RequestError: no release, or not this one, has it; near names are listed.
+    """
+    wanted, _, variant = name.strip().lower().partition("/")
+    folder = Path(knowledge.root) / "knowledge" / "facts" / "recipes"
+    files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))}
+    rows = [
+        row
+        for key, text in files.items()
+        if wanted and wanted in text.lower()
+        for row in load_recipes(knowledge, key)
+        if wanted in (row["recipe"].lower(), row["id"])
+    ]
+    tags = {row["tag"] for row in rows}
+    if not rows:
+        known = {n for text in files.values() for n in re.findall(r"recipe: ([^,}]+)", text)}
+        by_lower = {n.lower(): n for n in known}
+        near = [by_lower[n] for n in difflib.get_close_matches(wanted, by_lower, n=3, cutoff=0.6)]
+        way = f"Did you mean {' or '.join(near)}?" if near else "See scripts/training/README.md of your release."
+        raise RequestError("recipe", name, "is in no release of the knowledge base", way)
+    if bridge is not None and bridge not in tags:
+        raise RequestError("recipe", name, f"isn't in {bridge}", f"It is in {', '.join(sorted(tags))}.")
+    tag = bridge or max(tags, key=lambda t: knowledge.revisions[t].version)
+    rows = [row for row in rows if row["tag"] == tag]
+    chosen = [row for row in rows if str(row.get("variant", "")).lower() == variant] if variant else rows
+    if not chosen:
+        variants = ", ".join(str(row.get("variant")) for row in rows)
+        raise RequestError("recipe", name, f"has no such variant in {tag}", f"There are: {variants}.")
+    return chosen
+
+
+def take_recipe(name: str, draft: Draft, *, strict: bool = True) -> None:
+    """Start a draft from a recipe as shipped.
+
+    Args:
+        name: see :func:`find_recipe`; the draft's ``bridge`` names the release.
+        draft: is filled; what it already has stays.
+        strict: whether several variants, or an unknown name, are an error; else they are noted.
+
+    Raises:
+        RequestError: see ``strict``.
+    """
+    knowledge = draft.knowledge
+    try:
+        rows = find_recipe(name, knowledge, draft.request.get("bridge"))
+    except RequestError as problem:
+        if strict:
+            raise
+        draft.note("recipe", "unknown", Text(f"{problem.reason}. {problem.way_out}", problem.way_out), value=name)
+        return
+    request = request_of_recipe(rows[0], knowledge)
+    others = [row for row in rows[1:] if request_of_recipe(row, knowledge) != request]
+    if others:
+        names = ", ".join(f"{row['recipe']}/{row.get('variant', row['id'])}" for row in rows)
+        if strict:
+            raise RequestError("recipe", name, "has several variants", f"Name one: {names}.")
+        draft.note(
+            "recipe",
+            "unresolved",
+            Text(f"the first of {names} is read", f"读取以下变体中的第一个：{names}"),
+            value=name,
+        )
+    place = f"{rows[0]['tag']} {rows[0]['path']}:{rows[0]['line']}"
+    for section, part in request.items():
+        if isinstance(part, dict) and isinstance(draft.request.get(section, {}), dict):
+            draft.request[section] = {**part, **draft.request.get(section, {})}
+        else:
+            draft.request.setdefault(section, part)
+    draft.note("recipe", "taken", Text(place, place), name="recipe", value=rows[0]["recipe"])

@@ -44,6 +44,7 @@ def term(name: str, data: Data) -> Term:
         aliases=tuple(data.get("aliases", ())),
         bounds=(bounds["name"], bounds["side"]) if bounds else None,
         suggests=data.get("suggests"),
+        tentative=data.get("tentative", False),
     )
 
 

@@ -163,6 +163,8 @@ class _Checks:
             place.at("bounds").wrong("only a derived name can bound another", "section: derived")
         if term.suggests and term.section != "derived":
             place.at("suggests").wrong("only a derived name can suggest another", "section: derived")
+        if term.tentative and not term.suggests:
+            place.at("tentative").wrong("belongs to a suggestion", "suggests")
         if term.section == "derived" and term.default is not None:
             place.at("default").wrong("a derived name has no default", "no default")
         for n, (spec, value) in enumerate(term.default.cases if term.default else ()):

@@ -123,6 +123,7 @@ class Term:
     aliases: tuple[str, ...] = ()
     bounds: tuple[str, Literal["min", "max"]] | None = None
     suggests: str | None = None
+    tentative: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ def balanced_layout(num_layers: int, mtp_layers: int, pp: int, vpp: int, loss_co
 
     A decoder or MTP layer counts 1; the output layer with its loss counts ``loss_cost``, once for the main loss and
     once for each MTP layer; the embedding lookup counts nothing. Every rank runs VPP entries in turn, so what matters
-    most is the sum over the entries of a rank. MTP layers stand in the entry of the loss or in the one before, where that
-    leaves the busiest rank with less (Core wants them in one entry of the last virtual stage).
+    most is the sum over the entries of a rank. MTP layers stand in the entry of the loss or in the one before, where
+    that leaves the busiest rank with less (Core wants them in one entry of the last virtual stage).
 
     Returns:
         the layout, or None where some entry would be left empty.

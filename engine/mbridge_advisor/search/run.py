@@ -340,14 +340,19 @@ def preference(
 def _best_per_grid(
     columns: Columns, score: NDArray[np.float64], memory: NDArray[np.float64], top: int
 ) -> NDArray[np.int64]:
-    """Rows of the best candidate of each process grid, best first; ties go to less memory."""
+    """Rows of the best candidate of each process grid, best first; ties go to less memory.
+
+    Larger CP with as much larger micro-batches is the same work with more communication, so of such grids, too, only
+    the best is kept.
+    """
     order = np.lexsort((memory, -score))
     chosen: list[int] = []
-    seen: set[tuple[int, ...]] = set()
+    seen: set[tuple[float, ...]] = set()
     for row in order:
-        key = tuple(int(columns[name][row]) for name in GRID)
-        if key not in seen:
-            seen.add(key)
+        tp, pp, cp, ep, etp = (int(columns[name][row]) for name in GRID)
+        grid, work = (tp, pp, cp, ep, etp), (tp, pp, ep, etp, int(columns["mbs"][row]) / cp)
+        if grid not in seen and work not in seen:
+            seen |= {grid, work}
             chosen.append(int(row))
             if len(chosen) == top:
                 break

@@ -29,7 +29,7 @@ SCHEDULE = (
 RECOMPUTE = ("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules")
 OPEN = (*GRID, *SCHEDULE, "sequence_parallel", "mbs", *RECOMPUTE)
 MICRO_BATCH_SIZES = (1, 2, 4, 8)
-VIRTUAL_STAGES = (2, 3, 4, 5, 6, 8, 10, 12, 16)
+VIRTUAL_STAGES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
 
 
 def divisors(n: int) -> list[int]:
@@ -98,6 +98,8 @@ def schedules(arch: Architecture, pp: int, pinned: Mapping[str, Any]) -> list[tu
         if stages > arch.num_layers + 1:
             break
         even = arch.num_layers % stages == 0
+        if arch.num_layers % pp == 0 and not even:
+            continue  # a rank's layers divide, but not by this VPP: its neighbours do as well
         if even and not (mtp and vpp):
             out.append((vpp, ""))
         # Hybrid models mark their stages in the layer pattern instead of in a layout.

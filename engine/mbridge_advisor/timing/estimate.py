@@ -206,10 +206,9 @@ class _Model:
         mean = sum((count * total for count, total in zip(counts, totals, strict=False)), head * (1 + depth))
         mean = mean[inverse] / grids.pp
         out["bubble"] = (grids.pp - 1) / grids.vpp * mean
-        # In every micro-batch a stage waits for others: some are fuller now, and the slowest of PP is late by chance.
-        late = np.sqrt(2 * np.log(grids.pp)) * busy[row]
+        # Where virtual stages hold different numbers of layers, passes wait for the fuller ones.
         fuller = st.stall[row] * mean * grids.pp / arch.num_layers
-        out["bubble"] = out["bubble"] + m * (c["pipeline_jitter"] * late + c["pipeline_uneven"] * fuller)
+        out["bubble"] = out["bubble"] + c["pipeline_uneven"] * fuller * m
         passed = s.sp_tokens[inverse] * arch.hidden_size * self.e
         hop = network.point_to_point_seconds(passed, grids.world_size / grids.pp, self.gpu, c)
         exposed = np.where((grids.vpp > 1) & settings.overlap_p2p_comm, c["pp_exposed"], 1.0)

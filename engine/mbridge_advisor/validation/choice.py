@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from ..advice.plan import make_plan, run_plan
+from ..advice.plan import find
 from ..intake.recipe import precision_of as recipe_precision
-from ..intake.request import parse_request
+from ..intake.request import Request, parse_request
 from ..knowledge.load import load_recipes, load_throughput
 from ..knowledge.model import Knowledge
 from .throughput import TAGS, precision_of
@@ -28,7 +28,7 @@ class Shape:
     cp: int
     ep: int
     vpp: int | None = None
-    mbs: int | None = None
+    mbs: int = 1
     fsdp: bool = False
 
     def matches(self, choice: Mapping[str, Any], *, schedule: bool = True) -> bool:
@@ -93,8 +93,8 @@ class Choice:
     Attributes:
         rank: place (from 1) of the first finalist that is a published grid, None if none of the first :data:`TOP`.
         grid_rank: the same without comparing VPP.
-        ours, theirs: our estimates in tokens/s/GPU for our first choice, and for the best published grid with the
-            settings that our search would give it (NaN: it found none).
+        ours, theirs: our estimates in tokens/s/GPU, preferences counted, for our first choice and for the best
+            published grid with the settings that our search gives it (0: refused).
     """
 
     scenario: Scenario
@@ -107,7 +107,7 @@ class Choice:
     @property
     def defensible(self) -> bool:
         """Whether our first choice is a published grid, or at least as fast by our own estimate."""
-        return self.rank == 1 or bool(self.ours >= self.theirs) or bool(np.isnan(self.theirs))
+        return self.rank == 1 or self.ours >= self.theirs
 
 
 @dataclass(frozen=True)
@@ -180,32 +180,27 @@ def choose(scenario: Scenario, knowledge: Knowledge, constants: Mapping[str, flo
 
     ``constants`` replaces those of the knowledge base (models left out of the fit).
     """
-    data = scenario.request()
-    found = run_plan(make_plan(parse_request(data, knowledge), knowledge), TOP, constants=constants)
-    ours = found.time.tokens_per_second_per_gpu[0] if found.time else float("nan")
-    theirs = [_rate(data, shape, knowledge, constants) for shape in scenario.published]
+    request = parse_request(scenario.request(), knowledge)
+    finalists = find(request, knowledge, TOP, constants=constants).finalists
+    choices = [finalist.choice for finalist in finalists]
+    theirs = [_score(request, shape, knowledge, constants) for shape in scenario.published]
     return Choice(
         scenario,
-        _place(scenario.published, found.choices, schedule=True),
-        _place(scenario.published, found.choices, schedule=False),
-        float(ours),
-        float(np.nanmax(theirs)) if not np.all(np.isnan(theirs)) else float("nan"),
-        found.choices,
+        _place(scenario.published, choices, schedule=True),
+        _place(scenario.published, choices, schedule=False),
+        finalists[0].score if finalists else 0.0,
+        max(theirs),
+        tuple(choices),
     )
 
 
-def _rate(
-    data: Mapping[str, Any], shape: Shape, knowledge: Knowledge, constants: Mapping[str, float] | None
-) -> float:
-    """Our estimate for a published grid, NaN where it is refused."""
-    grid = {"tp": shape.tp, "pp": shape.pp, "cp": shape.cp, "use_megatron_fsdp": shape.fsdp}
+def _score(request: Request, shape: Shape, knowledge: Knowledge, constants: Mapping[str, float] | None) -> float:
+    """Our estimate for a published grid with the settings that our search gives it, 0 where it is refused."""
+    pinned = {"tp": shape.tp, "pp": shape.pp, "cp": shape.cp, "use_megatron_fsdp": shape.fsdp, "mbs": shape.mbs}
     if shape.ep > 1:
-        grid["ep"] = shape.ep
-    request = parse_request({**data, "grid": grid}, knowledge)
-    if shape.mbs is not None:
-        request = request.with_values(mbs=shape.mbs)
-    found = run_plan(make_plan(request, knowledge), 1, constants=constants)
-    return float(found.time.tokens_per_second_per_gpu[0]) if found.time else float("nan")
+        pinned["ep"] = shape.ep
+    finalists = find(request.with_values(**pinned), knowledge, 1, constants=constants).finalists
+    return finalists[0].score if finalists else 0.0
 
 
 def _place(published: Sequence[Shape], choices: Sequence[Mapping[str, Any]], *, schedule: bool) -> int | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..explain import Explanation
 from ..results import Advice, Answer, Estimate, Grid, Report, Statement
+from ..smoke import SmokePlan
 from .labels import SHORT, cell, not_judged_line, recompute_label, request_line
 from .words import size, word
 
@@ -84,6 +85,19 @@ def table(rows: Iterable[Mapping[str, Any]]) -> str:
         cells = (f"{v:,}" if isinstance(v, int) and not isinstance(v, bool) else cell(v) for v in row.values())
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join(lines)
+
+
+def plan(result: SmokePlan, lang: str) -> str:
+    """A smoke run to be confirmed."""
+    takes = (result.gpus, result.nodes, result.iterations, result.limit_minutes, result.gpu_minutes)
+    out = [*_head("plan_for", result, lang), word("plan_takes", lang, *takes), ""]
+    for name, items in result.lists():
+        mark = "- [ ]" if name == "preconditions" else "-"
+        out += [f"## {word(name, lang)}", "", *(f"{mark} {item[lang]}" for item in items), ""]
+        if name == "preconditions":
+            out += [f"## {word('plan_command', lang)}", "", "```bash", *result.command, "```", ""]
+    out += [*_notes(result, lang), "", f"**{word('confirm', lang)}**: {result.question[lang]}"]
+    return "\n".join(out)
 
 
 def _head(key: str, answer: Answer, lang: str) -> list[str]:

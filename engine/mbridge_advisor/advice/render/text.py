@@ -14,6 +14,7 @@ from rich.tree import Tree
 
 from ..explain import Explanation
 from ..results import Advice, Answer, Derived, Estimate, Grid, Memory, Report, Statement
+from ..smoke import SmokePlan
 from .labels import SHORT, cell, grid_line, not_judged_line, recompute_label, request_line
 from .words import size, word
 
@@ -103,6 +104,24 @@ def print_rows(rows: Iterable[Mapping[str, Any]], console: Console) -> None:
             *("" if v is None else f"{v:,}" if isinstance(v, int | float) else escape(str(v)) for v in row.values())
         )
     console.print(table)
+
+
+def print_plan(plan: SmokePlan, console: Console, lang: str) -> None:
+    """What the run takes, its command, checklists, and the question."""
+    _head("plan_for", plan, console, lang)
+    takes = (plan.gpus, plan.nodes, plan.iterations, plan.limit_minutes, plan.gpu_minutes)
+    console.print(word("plan_takes", lang, *takes), highlight=False)
+    console.print(_memory(plan.memory, lang))
+    for name, items in plan.lists():
+        mark = "☐ " if name == "preconditions" else ""
+        _list(word(name, lang), [mark + item[lang] for item in items], console)
+        if name == "preconditions":
+            _title(word("plan_command", lang), console)
+            for line in plan.command:
+                console.print(Styled(f"  {line}"), soft_wrap=True)
+    _notes(plan, console, lang)
+    _title(word("confirm", lang), console)
+    console.print(Styled(plan.question[lang], style="bold yellow"))
 
 
 def _head(key: str, answer: Answer, console: Console, lang: str) -> None:

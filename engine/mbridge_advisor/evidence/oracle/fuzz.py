@@ -17,7 +17,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,7 +62,7 @@ STATED: Mapping[str, Value] = {
     "rotary_interleaved": False,
     "use_te_rng_tracker": False,
 }
-COUNTS = ("verdict", "stage", "unsupported", "rules", "alone", "located")
+COUNTS = ("verdict", "stage", "unsupported", "rules", "alone", "located", "values")
 Kind = Literal["missing", "wrong", "value"]
 
 
@@ -118,9 +118,9 @@ class Ours:
         facts = {**facts, **{name: value for name, value in stated.items() if name in known and name not in asked}}
         defaults: dict[str, Any] = {}
         for name, value in facts.items():
-            term = known[name]
+            path = self._path(name)
             # Bridge derives the settings of these two sections from others unless told otherwise.
-            derived = term.path is None or term.path.startswith(("comm_overlap.", "mixed_precision."))
+            derived = path is None or path.startswith(("comm_overlap.", "mixed_precision."))
             if name not in case and not derived and value is not None and not name.startswith("linear_"):
                 defaults[self._key(name)] = _plain(name, value)
         inference = infer(self.program, facts, engine="reference")
@@ -143,11 +143,15 @@ class Ours:
                 return True
         return False
 
+    def _path(self, name: str) -> str | None:
+        path = self.knowledge.terms[name].path
+        return path.at(self.revision) if path is not None else None
+
     def _key(self, name: str) -> str:
         term = self.knowledge.terms[name]
         if term.section == "environment":
             return term.field
-        return name if name in BARE else term.path or name
+        return name if name in BARE else self._path(name) or name
 
 
 def _plain(name: str, value: Value) -> Any:
@@ -194,6 +198,7 @@ class Report:
         rules: our firings among the rejected.
         alone: the same where no other rule fired: then the code confirms this one.
         located: of those, where it rejected in a symbol that the rule cites.
+        values: quantities that the code computed to the same value among the accepted -> how often.
         suppressed: causes of further disagreements -> how many.
     """
 
@@ -207,6 +212,7 @@ class Report:
     rules: Mapping[str, int]
     alone: Mapping[str, int]
     located: Mapping[str, int]
+    values: Mapping[str, int]
     disagreements: tuple[Disagreement, ...]
     suppressed: Mapping[str, int]
     seconds: float
@@ -221,6 +227,31 @@ class Report:
         }
 
 
+def evidence(report: Report) -> dict[str, Any]:
+    """The run as a file of ``knowledge/evidence/executions`` (see ``schemas/execution.schema.json``).
+
+    A rule is confirmed by each rejected configuration on which it alone fired, a quantity by each accepted one for which
+    the code computed the same value.
+    """
+    versions = {k: v for k, v in report.environment.items() if isinstance(v, str) and not k.endswith("commit")}
+    return {
+        "id": f"oracle-{report.revision}-seed{report.seed}",
+        "revision": report.revision,
+        "bridge_commit": report.environment["bridge_commit"],
+        "core_commit": report.environment["core_commit"],
+        "date": datetime.now(UTC).date().isoformat(),
+        "seed": report.seed,
+        "tried": report.tried,
+        "accepted": report.accepted,
+        "rejected": report.rejected,
+        "not_executable": sum(report.unsupported.values()),
+        "disagreements": len(report.disagreements) + sum(report.suppressed.values()),
+        "seconds": report.seconds,
+        "versions": versions,
+        "rules": dict(sorted({**report.alone, **report.values}.items())),
+    }
+
+
 def compare(opinion: Opinion, verdict: Verdict) -> tuple[Kind, str, str] | None:
     """(kind, cause, detail) where they differ; None where they agree or the oracle can't tell."""
     if verdict.verdict == "unsupported":
@@ -229,11 +260,18 @@ def compare(opinion: Opinion, verdict: Verdict) -> tuple[Kind, str, str] | None:
         return None if opinion.rules else ("missing", f"{verdict.stage}: {_place(verdict)}", "")
     if opinion.rules:
         return "wrong", ", ".join(opinion.rules), ""
-    for theirs, ours in COMPARED.items():
-        value = opinion.values.get(ours)
-        if value is not None and theirs in verdict.effective and value != verdict.effective[theirs]:
-            return "value", ours, f"ours {value}, theirs {verdict.effective[theirs]}"
+    for name, ours, theirs in _values(opinion, verdict):
+        if ours != theirs:
+            return "value", name, f"ours {ours}, theirs {theirs}"
     return None
+
+
+def _values(opinion: Opinion, verdict: Verdict) -> Iterator[tuple[str, Value, Value]]:
+    """(quantity, our value, the code's) of an accepted configuration, where both are known."""
+    for theirs, ours in COMPARED.items():
+        ramp = ours == "num_microbatches" and opinion.values.get("rampup_batch_size")  # the code's is the first step's
+        if opinion.values.get(ours) is not None and theirs in verdict.effective and not ramp:
+            yield ours, opinion.values[ours], verdict.effective[theirs]
 
 
 def _place(verdict: Verdict) -> str:
@@ -285,6 +323,8 @@ def fuzz(
             if len(opinion.rules) == 1:
                 counts["alone"].update(opinion.rules)
                 counts["located"].update(rule for rule in opinion.rules if cites(rule, verdict))
+        if verdict.verdict == "accept" and not opinion.rules:
+            counts["values"].update(name for name, mine, theirs in _values(opinion, verdict) if mine == theirs)
         if verdict.verdict == "unsupported":
             counts["unsupported"][f"{verdict.stage}: {_place(verdict)}"] += 1
         if difference is not None:
@@ -330,6 +370,7 @@ def run(
         rules=dict(counts["rules"].most_common()),
         alone=dict(counts["alone"].most_common()),
         located=dict(counts["located"].most_common()),
+        values=dict(counts["values"].most_common()),
         disagreements=tuple(kept),
         suppressed=dict(more.most_common()),
         seconds=round(time.monotonic() - started, 1),
@@ -355,6 +396,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--nice", type=int, default=0)
     parser.add_argument("--out", type=Path, help="write the report as JSON")
+    parser.add_argument(
+        "--evidence", type=Path, help="write the record for knowledge/evidence/executions (JSON is YAML)"
+    )
     parser.add_argument("--execute", action="store_true", help="really run the code of the given sources")
     options = parser.parse_args(arguments)
     try:
@@ -387,6 +431,8 @@ def _main(options: argparse.Namespace) -> int:
         report = run(knowledge, revision, oracle, seed=options.seed, count=options.count, progress=progress)
     print(file=sys.stderr)
     text = json.dumps(report.to_dict(), indent=1, default=str)
+    if options.evidence:
+        options.evidence.write_text(json.dumps(evidence(report), indent=1) + "\n", encoding="utf-8")
     if options.out:
         options.out.write_text(text + "\n", encoding="utf-8")
     print(render(report))

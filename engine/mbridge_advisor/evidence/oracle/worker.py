@@ -363,6 +363,10 @@ class Oracle:
 
         # Apex's kernel and the fused dispatchers are taken as installed: their absence is no rule of the sources.
         module("core.tensor_parallel.layers")._grad_accum_fusion_available = True
+        # Graphs are not captured here, so the state that their manager asks for is not set up.
+        module("core.transformer.cuda_graphs").CudaGraphManager.__init__ = lambda graph, *args, **kwargs: (
+            torch.nn.Module.__init__(graph)
+        )
         norm = module("core.transformer.torch_norm").WrappedTorchNorm
         norm.__new__ = staticmethod(lambda cls, *args, **kwargs: Norm(*args, **kwargs))
 
@@ -787,9 +791,9 @@ def _known(function: Any, **values: Any) -> dict[str, Any]:
 
 
 def _has(owner: Any, name: str) -> bool:
-    if dataclasses.is_dataclass(owner):
-        return any(f.name == name for f in dataclasses.fields(owner))
-    return hasattr(owner, name)
+    """Whether a configuration class or object has a field, or a property in front of one."""
+    kind = owner if isinstance(owner, type) else type(owner)
+    return name in kind.__dataclass_fields__ or isinstance(getattr(kind, name, None), property)
 
 
 @functools.cache
