@@ -92,6 +92,8 @@ def config_of(name: str, arch: Architecture) -> dict[str, Any]:
             "moe_latent_size": arch.moe_latent_size,
             "mtp_hybrid_override_pattern": arch.mtp_hybrid_override_pattern,
         }
+    if kind == "glm4_moe":
+        out["use_qk_norm"] = arch.qk_layernorm
     if arch.mtp_num_layers:
         out["num_nextn_predict_layers"] = arch.mtp_num_layers
     if arch.linear_attention_freq:

@@ -16,6 +16,8 @@ from .model import (
     Quantity,
     Revision,
     Rule,
+    Sign,
+    Symptoms,
     Term,
     Text,
     Then,
@@ -45,6 +47,7 @@ def term(name: str, data: Data) -> Term:
         bounds=(bounds["name"], bounds["side"]) if bounds else None,
         suggests=data.get("suggests"),
         tentative=data.get("tentative", False),
+        in_log=tuple(data.get("in_log", ())),
     )
 
 
@@ -129,6 +132,12 @@ def rule(data: Data, file: str, line: int | None) -> Rule:
         related=tuple(data.get("related", ())),
         fires=tuple(map(_example, examples.get("fires", ()))),
         quiet=tuple(map(_example, examples.get("quiet", ()))),
+        signs=tuple(Sign(s["text"], s["by"], s.get("bridge", ">=0")) for s in data.get("signs", ())),
+        symptoms=Symptoms(**{lang: tuple(words) for lang, words in data.get("symptoms", {}).items()}),
+        causes=tuple(data.get("causes", ())),
+        asks=tuple(data.get("asks", ())),
+        confirm=_optional_text(data, "confirm"),
+        aftermath=data.get("aftermath", False),
         file=file,
         line=line,
     )
@@ -143,6 +152,7 @@ def _then(data: Data) -> Then:
     return Then(
         violation=_optional_text(data, "violation"),
         advice=_optional_text(data, "advice"),
+        diagnosis=_optional_text(data, "diagnosis"),
         derive=dict(data.get("derive", {})),
         prefer=tuple((p["that"], float(p["cost"])) for p in data.get("prefer", ())),
     )

@@ -16,7 +16,7 @@ from packaging.version import Version
 from ..architecture import Architecture
 
 Value = int | float | bool | str | tuple[Any, ...] | None
-Kind = Literal["constraint", "derivation", "sizing", "pitfall"]
+Kind = Literal["constraint", "derivation", "sizing", "pitfall", "diagnosis"]
 Severity = Literal["error", "override", "warning", "advice"]
 Status = Literal["code_verified", "doc_only"]
 Lang = Literal["en", "zh"]
@@ -124,6 +124,7 @@ class Term:
     bounds: tuple[str, Literal["min", "max"]] | None = None
     suggests: str | None = None
     tentative: bool = False
+    in_log: tuple[str, ...] = ()  # templates of log lines that show its value
 
 
 @dataclass(frozen=True)
@@ -152,12 +153,13 @@ class Then:
 
     violation: Text | None = None
     advice: Text | None = None
+    diagnosis: Text | None = None
     derive: Mapping[str, str] = field(default_factory=dict)  # name -> expression
     prefer: tuple[tuple[str, float], ...] = ()  # (expression, cost as a fraction)
 
     @property
     def message(self) -> Text | None:
-        return self.violation or self.advice
+        return self.violation or self.advice or self.diagnosis
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,29 @@ class Example:
 
     facts: Mapping[str, Value]
     bridge: str | None = None
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A message by which a run shows that a rule was broken, or that a diagnosis applies.
+
+    Attributes:
+        text: template of the message: words, ``{name}`` for a value of the vocabulary, ``...`` for anything between.
+        by: the package that prints it.
+        bridge: the releases in which it is worded so.
+    """
+
+    text: str
+    by: str
+    bridge: str = ">=0"
+
+
+@dataclass(frozen=True)
+class Symptoms:
+    """What people say of it; each a phrase, or several joined by `` + ``, which must all occur."""
+
+    en: tuple[str, ...] = ()
+    zh: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -197,6 +222,12 @@ class Rule:
     related: tuple[str, ...] = ()
     fires: tuple[Example, ...] = ()
     quiet: tuple[Example, ...] = ()
+    signs: tuple[Sign, ...] = ()
+    symptoms: Symptoms = Symptoms()
+    causes: tuple[str, ...] = ()  # diagnosis: rules that may be behind it
+    asks: tuple[str, ...] = ()  # diagnosis: names worth knowing
+    confirm: Text | None = None  # diagnosis: what would confirm it
+    aftermath: bool = False  # diagnosis: mostly follows from another failure
     file: str = ""
     line: int | None = None
 
