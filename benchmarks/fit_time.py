@@ -1,22 +1,24 @@
 """Fit the constants of the time model to published throughput, and score each model with constants fitted without it.
 
-    python benchmarks/fit_time.py DATA_DIR [--leave-out]
+    python benchmarks/fit_time.py [--data DIR] [--leave-out] [--write]
 
-DATA_DIR holds published_throughput.jsonl, recipe_grids.jsonl and measured_memory_large.jsonl (for its step times). The
-fit is a damped Gauss-Newton on the logarithms of the constants: squared errors of log(predicted / published), large
-ones counted linearly (Huber), and a pull towards the first guesses. It prints constants and scores, changes no file.
+The fit is a damped Gauss-Newton on the logarithms of the constants: squared errors of log(predicted / published), large
+ones counted linearly (Huber), and a pull towards the first guesses. It prints constants and scores; ``--write`` keeps
+them in the knowledge base (the residuals that calibration.yaml states are to be renewed by hand from what is printed).
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
 import numpy as np
-from mbridge_advisor.knowledge.load import load
-from mbridge_advisor.memory import calibration as calibration_
-from mbridge_advisor.validation.memory import read_rows
+import yaml
+from mbridge_advisor.knowledge import Knowledge, load
+from mbridge_advisor.validation.run import Rows
 from mbridge_advisor.validation.throughput import MEASURED, Case, cases, measured_cases
 
 # name -> (first guess, standard deviation of its pull in logarithms)
@@ -115,30 +117,55 @@ def scores(sample: Sequence[Case], r: np.ndarray) -> str:
     return "\n".join(lines)
 
 
+def keep(knowledge: Knowledge, fitted: dict[str, float], left_out: dict[str, dict[str, float]]) -> None:
+    """Write the values into calibration.yaml, and those without each model into left_out.yaml."""
+    facts = Path(knowledge.root) / "knowledge" / "facts"
+    path = facts / "calibration.yaml"
+    text = path.read_text(encoding="utf-8")
+    for name in FITTED:
+        text, count = re.subn(rf"(- name: {name}\n    value: )\S+", rf"\g<1>{_short(fitted[name])}", text)
+        assert count == 1, name
+    path.write_text(text, encoding="utf-8")
+    content = {
+        "method": "benchmarks/fit_time.py: the fit of calibration.yaml, each time without the rows of one model",
+        "date": date.today().isoformat(),
+        "models": {m: {n: float(_short(v[n])) for n in FITTED} for m, v in left_out.items()},
+    }
+    head = "# Written by benchmarks/fit_time.py --write; change the fit, not this file.\n"
+    out = head + yaml.safe_dump(content, sort_keys=False, width=120)
+    (facts / "measurements" / "left_out.yaml").write_text(out, encoding="utf-8")
+
+
+def _short(value: float) -> str:
+    """Three significant digits, as YAML reads a number."""
+    return f"{value:.3e}" if abs(value) < 1e-3 else f"{value:.3g}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
+    parser.add_argument("--data", type=Path, help="folder with other rows than the knowledge base's own")
     parser.add_argument("--leave-out", action="store_true", help="also fit without each model in turn")
+    parser.add_argument("--write", action="store_true", help="keep the constants; implies --leave-out")
     arguments = parser.parse_args()
-    rows, recipes = (read_rows(arguments.data / f) for f in ("published_throughput.jsonl", "recipe_grids.jsonl"))
     knowledge = load()
-    sample = cases(rows, recipes, knowledge)
-    sample += measured_cases(read_rows(arguments.data / "measured_memory_large.jsonl"), knowledge)
-    fixed = dict(calibration_.default())
+    rows = Rows.read(arguments.data) if arguments.data else Rows.of(knowledge)
+    sample = cases(rows.published, rows.recipes, knowledge) + measured_cases(rows.large, knowledge)
+    fixed = dict(knowledge.calibration_values)
     fitted = fit(sample, fixed)
-    r = residuals(sample, fitted)
     for name in FITTED:
         print(f"{name:28s} now {fixed[name]:.4g} fitted {fitted[name]:.4g}")
-    print(scores(sample, r))
-    if arguments.leave_out:
+    print(scores(sample, residuals(sample, fitted)))
+    if arguments.leave_out or arguments.write:
         left = np.zeros(len(sample))
+        left_out = {}
         for model in sorted({c.model for c in sample}):
-            rest = [c for c in sample if c.model != model]
-            without = fit(rest, fixed)
+            left_out[model] = fit([c for c in sample if c.model != model], fixed)
             here = [i for i, c in enumerate(sample) if c.model == model]
-            left[here] = residuals([sample[i] for i in here], without)
+            left[here] = residuals([sample[i] for i in here], left_out[model])
         print("each model by constants fitted without it")
         print(scores(sample, left))
+        if arguments.write:
+            keep(knowledge, fitted, left_out)
 
 
 if __name__ == "__main__":

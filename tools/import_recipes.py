@@ -133,13 +133,13 @@ def recipe_row(raw: Mapping[str, Any]) -> Row:
     return select(row, RECIPE_COLUMNS)
 
 
-def render(head: Mapping[str, Any], rows: Iterable[Row]) -> str:
+def render(head: Mapping[str, Any], rows: Iterable[Row], header: str = HEADER) -> str:
     """YAML text: the head in block style, then one row a line in flow style."""
 
     def dump(value: Any, flow: bool) -> str:
         return str(yaml.safe_dump(value, default_flow_style=flow, sort_keys=False, allow_unicode=True, width=10**9))
 
-    return HEADER + dump(dict(head), False) + "rows:\n" + "".join("- " + dump(row, True) for row in rows)
+    return header + dump(dict(head), False) + "rows:\n" + "".join("- " + dump(row, True) for row in rows)
 
 
 def read(path: Path) -> list[Row]:

@@ -1,6 +1,6 @@
 """mbridge-advisor: cited advice on how to parallelise a training run in NVIDIA Megatron Bridge.
 
-    from mbridge_advisor import advise, check, estimate, explain
+    from mbridge_advisor import advise, check, diagnose, estimate, explain
 
     advice = advise({"model": "deepseek-v3", "cluster": {"gpu": "H100", "gpus": 256}})
     advice.grids[0].fields, advice.to_dict()
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from .advice.estimate import estimate
     from .advice.explain import Explanation, explain
     from .advice.results import Advice, Estimate, Report
+    from .diagnosis.diagnose import diagnose
+    from .diagnosis.results import Diagnosis
 
 __all__ = [
     "Advice",
     "AdvisorError",
+    "Diagnosis",
     "Estimate",
     "Explanation",
     "KnowledgeError",
@@ -33,24 +36,27 @@ __all__ = [
     "RequestError",
     "advise",
     "check",
+    "diagnose",
     "estimate",
     "explain",
 ]
 
 
 _MODULES = {
-    "advise": "advise",
-    "check": "check",
-    "estimate": "estimate",
-    "explain": "explain",
-    "Explanation": "explain",
-    "Advice": "results",
-    "Estimate": "results",
-    "Report": "results",
+    "advise": "advice.advise",
+    "check": "advice.check",
+    "diagnose": "diagnosis.diagnose",
+    "estimate": "advice.estimate",
+    "explain": "advice.explain",
+    "Explanation": "advice.explain",
+    "Advice": "advice.results",
+    "Diagnosis": "diagnosis.results",
+    "Estimate": "advice.results",
+    "Report": "advice.results",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return getattr(import_module(f"{__name__}.advice.{_MODULES[name]}"), name)
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

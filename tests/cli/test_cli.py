@@ -222,8 +222,13 @@ def test_a_mistake_is_data_where_data_was_asked_for() -> None:
     ("content", "words"),
     [
         (b"model: !!python/object/apply:os.system ['true']\n", ["line 1", "tag"]),
-        (b"grid: &a {tp: 2}\ntraining: *a\n", ["line 1", "anchor"]),
-        (b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", ["anchor"]),
+        (b"grid: &a {tp: *a}\n", ["line 1", "alias"]),
+        (
+            b"\n".join(
+                b"a%d: &a%d [%s]" % (n, n, b",".join([b"*a%d" % (n - 1)] * 9 if n else [b"x"] * 9)) for n in range(9)
+            ),
+            ["line 6", "too large"],
+        ),
         (b"grid:\n  tp: 2\n  tp: 4\n", ["line 3", "twice"]),
         (b"grid: {tp: 2\n", ["isn't YAML"]),
         (b"- tp\n- pp\n", ["holds no settings"]),

@@ -32,7 +32,18 @@ def objects(schema: Any, name: str = "") -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def test_there_is_one_for_each_kind_of_file_and_interface() -> None:
-    assert {*EAGER, *LAZY, "compat_matrix", "common", "answer", "request", "advice", "report", "estimate"} == set(SCHEMAS)
+    assert {
+        *EAGER,
+        *LAZY,
+        "compat_matrix",
+        "common",
+        "answer",
+        "request",
+        "advice",
+        "report",
+        "estimate",
+        "plan",
+    } == set(SCHEMAS)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

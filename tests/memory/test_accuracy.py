@@ -1,7 +1,7 @@
-"""Measured and published rows against the figures of the last review (tests/data/accuracy_baseline.json).
+"""Measured and published rows against the figures that the repository keeps (docs/validation/figures.json).
 
-A row may move; the test fails where one that was within 10 % leaves 20 %. `benchmarks/accuracy.py DATA --write` renews
-the baseline, so that a change shows in review what it moved.
+A row may move; the test fails where one that was within 10 % leaves 20 %. `mbridge-advisor validate --choice all
+--write` renews the figures, so that a change shows in review what it moved.
 """
 
 from __future__ import annotations
@@ -11,27 +11,16 @@ from pathlib import Path
 
 import pytest
 from mbridge_advisor import memory as memory_model
-from mbridge_advisor.knowledge.load import load
+from mbridge_advisor.knowledge.load import load, load_measured_memory
 from mbridge_advisor.validation import memory, report, throughput
+from mbridge_advisor.validation.run import validate
 
-DATA = Path(__file__).parents[1] / "data"
-BASELINE = json.loads((DATA / "accuracy_baseline.json").read_text(encoding="utf-8"))
+FIGURES = json.loads((Path(__file__).parents[2] / "docs" / "validation" / "figures.json").read_text(encoding="utf-8"))
+BASELINE = FIGURES["errors"]
 KNOWLEDGE = load()
-SMALL = memory.measured_small(DATA / "measured_memory.jsonl", KNOWLEDGE.gpus)
-LARGE = memory.measured_large(DATA / "measured_memory_large.jsonl", KNOWLEDGE.gpus)
 PUBLISHED = throughput.published_cases(KNOWLEDGE)
 TUNED = [case for task in ("sft", "lora") for case in throughput.published_cases(KNOWLEDGE, task)]
-TIMED = throughput.measured_cases(memory.read_rows(DATA / "measured_memory_large.jsonl"), KNOWLEDGE)
-COMPARISONS = {
-    "peak": report.peak_memory(SMALL),
-    "end_of_step": report.end_of_step_memory(SMALL),
-    "hybrid": report.peak_memory(memory.measured_small(DATA / "measured_memory.jsonl", KNOWLEDGE.gpus, ("hybrid",))),
-    "large": report.peak_memory(c for c in LARGE if c.stage is not None),
-    "tables": report.peak_memory(c for c in LARGE if c.stage is None),
-    "throughput": report.tokens_per_second(PUBLISHED),
-    "fine_tuning": report.tokens_per_second(TUNED),
-    "step_time": report.tokens_per_second(TIMED),
-}
+COMPARISONS = {part.key: part.comparisons for part in validate(KNOWLEDGE, sources=()).parts}
 # Rows of the published tables that can't have run as printed.
 SLIPS = {
     "pub0164": "26.02.01 LLAMA3_70B GB300 NVFP4: PP 1 without FSDP; the shipped preset has PP 4, VPP 5",
@@ -43,7 +32,7 @@ SLIPS = {
 @pytest.mark.parametrize("part", COMPARISONS)
 def test_no_row_gets_lost(part: str) -> None:
     found = {c.row: c.error for c in COMPARISONS[part]}
-    assert found.keys() == BASELINE[part].keys(), "renew the baseline with benchmarks/accuracy.py --write"
+    assert found.keys() == BASELINE[part].keys(), "renew the figures with mbridge-advisor validate --choice all --write"
     lost = {
         row: (BASELINE[part][row], error)
         for row, error in found.items()
@@ -65,6 +54,7 @@ def test_targets_that_are_met_stay_met() -> None:
     assert rate.median <= 0.10
     assert rate.within[20] >= 0.80
     assert rate.covered >= 0.80
+    assert report.summarise(COMPARISONS["left_out"]).median <= 0.15
     for group in ("model", "gpu"):
         for name, rows in report.by(COMPARISONS["throughput"], group).items():
             assert abs(report.summarise(rows).bias) <= 0.15, name
@@ -82,7 +72,7 @@ def test_published_grids_fit() -> None:
 def test_an_out_of_memory_run_is_not_called_a_fit() -> None:
     """Two of the table rows ran out of memory through fragmentation without expandable segments."""
     capacity = KNOWLEDGE.gpus["H100"].memory_bytes
-    for row in memory.read_rows(DATA / "measured_memory_large.jsonl"):
+    for row in load_measured_memory(KNOWLEDGE, large=True):
         if "OOM" in str(row["measured"]["outcome"]):
             for case in memory.large_cases(row, KNOWLEDGE.gpus):
                 assert case.predict().verdict(capacity)[0] >= 1, case.name

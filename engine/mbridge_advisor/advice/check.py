@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from ..inference import infer
+from ..inference import Inference, Program, infer
 from ..intake.facts import build_facts
 from ..intake.request import Request
-from ..knowledge.model import Knowledge, Text
+from ..knowledge.model import Knowledge, Text, Value
 from .common import as_request, assumed_sequence_parallel, package_version
 from .programs import program_for
 from .results import Report, Statement, Verdict
@@ -47,19 +47,10 @@ def check(request: Mapping[str, Any] | Request, *, knowledge: Knowledge | None =
         RequestError: the request can't be understood.
     """
     checked, base = as_request(request, knowledge)
-    assumed, notes = assumed_sequence_parallel(checked)
     open_names: tuple[str, ...] = ()
     if not any(base.terms[name].section == "grid" for name in checked.values) and checked.values.get("world_size") != 1:
         open_names = SHAPE
-        notes.append(
-            Text(
-                "No parallel sizes are given, so what depends on them isn't judged; Bridge's defaults are 1.",
-                "未给出任何并行规模，与之相关的规则不作判断；Bridge 的默认值均为 1。",
-            )
-        )
-    facts = build_facts(checked, base, open_names=open_names, assumed=assumed)
-    program = program_for(base, checked.revision)
-    inference = infer(program, facts.values)
+    inference, program, notes = judge(checked, base, open_names=open_names)
     findings = statements(inference, program, base, kinds=("constraint", "pitfall"))
     return Report(
         request=checked.to_dict(base),
@@ -72,6 +63,40 @@ def check(request: Mapping[str, Any] | Request, *, knowledge: Knowledge | None =
         not_judged=not_judged(inference, program, base, kinds=("constraint", "pitfall")),
         quantities=derived(inference, base, SIZES),
     )
+
+
+def judge(
+    request: Request,
+    base: Knowledge,
+    *,
+    open_names: Collection[str] = (),
+    more: Mapping[str, Value] | None = None,
+) -> tuple[Inference, Program, list[Text]]:
+    """Conclude all that follows from a request.
+
+    Args:
+        request: the checked request.
+        base: the knowledge base.
+        open_names: short names that get no default.
+        more: further facts, of names that no request can give.
+
+    Returns:
+        The conclusions, the program that made them, and notes on what was assumed.
+
+    Raises:
+        RequestError: a pipeline layout that can't be parsed.
+    """
+    assumed, notes = assumed_sequence_parallel(request)
+    if set(open_names) == set(SHAPE):
+        notes.append(
+            Text(
+                "No parallel sizes are given, so what depends on them isn't judged; Bridge's defaults are 1.",
+                "未给出任何并行规模，与之相关的规则不作判断；Bridge 的默认值均为 1。",
+            )
+        )
+    facts = build_facts(request, base, open_names=open_names, assumed=assumed)
+    program = program_for(base, request.revision)
+    return infer(program, {**facts.values, **(more or {})}), program, notes
 
 
 def verdict_of(findings: tuple[Statement, ...]) -> Verdict:

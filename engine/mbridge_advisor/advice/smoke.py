@@ -137,7 +137,7 @@ def plan(
         gpus_per_node=per_node,
         iterations=ITERATIONS,
         overrides=every,
-        command=_command(world, per_node, chosen, every),
+        command=_command(world, per_node, chosen, every, checked),
         limit_minutes=LIMIT_MINUTES,
         gpu_minutes=world * LIMIT_MINUTES,
         step_seconds=grid.throughput.step_seconds if grid.throughput else None,
@@ -244,7 +244,11 @@ def _settings(request: Request) -> tuple[str, ...]:
     )
 
 
-def _command(world: int, per_node: int, recipe: str | None, settings: tuple[str, ...]) -> tuple[str, ...]:
+def _command(
+    world: int, per_node: int, recipe: str | None, settings: tuple[str, ...], request: Request
+) -> tuple[str, ...]:
+    # Since v0.6.0 the launcher chooses the data set; before, a pretraining recipe without data paths takes mock data.
+    mock = request.revision.within(">=0.6") and request.values.get("task", "pretrain") == "pretrain"
     nodes = ceil(world / per_node)
     devices = ",".join(map(str, range(per_node)))
     rendezvous = (
@@ -257,7 +261,7 @@ def _command(world: int, per_node: int, recipe: str | None, settings: tuple[str,
         f"export CUDA_VISIBLE_DEVICES={devices}",
         f"timeout --signal=INT --kill-after=60 {LIMIT_MINUTES}m \\",
         f"  torchrun --nproc_per_node={per_node} {rendezvous} scripts/training/run_recipe.py \\",
-        f"  --recipe {shlex.quote(recipe or _RECIPE_PLACEHOLDER)} \\",
+        f"  --recipe {shlex.quote(recipe or _RECIPE_PLACEHOLDER)}{' --dataset mock' if mock else ''} \\",
     ]
     quoted = [f'"{s}"' if "$" in s else shlex.quote(s) for s in settings]
     lines += [f"  {word} \\" for word in quoted]

@@ -85,6 +85,8 @@ def show(value: Value, term: Term | None, lang: str) -> str:
         return "[" + ", ".join(map(str, value)) + "]"
     if term is not None and term.unit == "byte" and isinstance(value, int | float):
         return size(float(value))
+    if term is not None and term.unit == "flop/second" and isinstance(value, int | float):
+        return f"{value / 1e12:,.0f} TFLOP/s"
     if isinstance(value, float):
         return f"{value:,.3g}" if abs(value) < 1e6 else f"{value / 1e9:,.3g}e9"
     if isinstance(value, int):

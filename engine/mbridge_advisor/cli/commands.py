@@ -516,6 +516,8 @@ def completion(shell: str) -> None:
     click.echo(found(cli, {}, "mbridge-advisor", "_MBRIDGE_ADVISOR_COMPLETE").source())
 
 
-from .evidence import register  # noqa: E402  (it uses the helpers above)
+from .evidence import register  # noqa: E402  (they use the helpers above)
+from .validate import validate  # noqa: E402
 
 register(cli, revisions)
+cli.add_command(validate)

@@ -191,7 +191,7 @@ class _Builder:
                     self.problem(None, quantity.name, "a second quantity of this name")
                 self.keep(steps, self.quantity(quantity.name, formula))
         for rule in sorted(rules, key=lambda r: r.id):
-            here = rule.at(self.revision)
+            here = rule.at(self.revision) if rule.kind != "diagnosis" else None  # read by the diagnosis alone
             if here is not None:
                 if here.id in steps:
                     self.problem(here, here.id, "a second rule of this id")
@@ -248,7 +248,7 @@ class _Builder:
             self.problem(rule, path, str(error))
             return None
         texts = (rule.then.message, rule.fix.text if rule.fix else None)
-        mentions = frozenset(name for text in texts if text for name in _placeholders(text))
+        mentions = frozenset(name for text in texts if text for name in placeholders(text))
         if unknown := mentions - self.terms.keys():
             self.problem(rule, f"{rule.id}.then", f"a text shows unknown names: {', '.join(sorted(unknown))}")
         return Step(rule.id, rule, when, derives, prefer, when.names, mentions)
@@ -277,7 +277,7 @@ class _Builder:
         return levels
 
 
-def _placeholders(text: Text) -> Iterator[str]:
+def placeholders(text: Text) -> Iterator[str]:
     """Names in braces; a text whose braces don't match has none (the loader reports it)."""
     for words in (text.en, text.zh):
         try:

@@ -51,6 +51,8 @@ def read_input(
         take_recipe(text.strip(), draft)
         return draft.request, tuple(draft.notes)
     data = _data(text, name, kind)
+    if isinstance(data, list):
+        raise RequestError(name, None, "holds no settings", "Write name: value pairs.")
     if isinstance(data, Mapping):
         _mapping(data, kind, name, draft)
     elif kind == "overrides" or (kind is None and _all_overrides(text)):
@@ -75,16 +77,23 @@ def _text(source: str | Path, kind: str | None) -> tuple[str, str]:
     text = str(source)
     if kind == "recipe":
         return "recipe", text
-    if isinstance(source, str) and ("\n" in text or "=" in text or text.startswith(("--", "{")) or len(text) > 4000):
+    if isinstance(source, str) and (
+        "\n" in text or "=" in text or text.startswith(("--", "{")) or " --" in text or len(text) > 4000
+    ):
         if len(text) > MAX_BYTES:
             raise RequestError("input", None, "is larger than 4 MiB", "Give the configuration only.")
         return "input", text
-    path = Path(source).expanduser()
     try:
+        path = Path(source).expanduser()
         if path.is_dir():
             inside = [path / n for n in ("run_config.yaml", "config.json") if (path / n).is_file()]
             if not inside:
-                raise RequestError("file", text, "holds neither run_config.yaml nor config.json", "Name the file.")
+                raise RequestError(
+                    "file",
+                    text,
+                    "can't be read: the folder has neither run_config.yaml nor config.json",
+                    "Name the file.",
+                )
             path = inside[0]
         elif not path.exists():
             if isinstance(source, str) and re.fullmatch(r"[\w/-]+", text) and "." not in text:
@@ -97,7 +106,7 @@ def _text(source: str | Path, kind: str | None) -> tuple[str, str]:
     except OSError as problem:
         reason = f"can't be read ({problem.strerror or problem})"
         raise RequestError("file", text, reason, "Check the path.") from None
-    except ValueError as problem:
+    except (ValueError, RuntimeError) as problem:
         raise RequestError("file", text, f"is no path ({problem})", "Check the path.") from None
     if len(raw) > MAX_BYTES:
         raise RequestError("file", text, "is larger than 4 MiB", "Give the configuration only.")
@@ -109,7 +118,7 @@ def _text(source: str | Path, kind: str | None) -> tuple[str, str]:
     if "\0" in content:
         raise RequestError("file", text, "isn't text", "Give a text file.")
     if not content.strip():
-        raise RequestError("file", text, "is empty", "Write settings.")
+        raise RequestError("file", text, "holds no settings", "Write name: value pairs.")
     return text, content
 
 
@@ -124,7 +133,7 @@ def _data(text: str, name: str, kind: str | None) -> Any:
         except (ValueError, RecursionError) as problem:
             reason = f"is not JSON ({str(problem)[:120]})"
             raise RequestError(name, None, reason, "Mend the file.") from None
-    if stripped.startswith(("#!", "-")) or _SCRIPT.search(text) or (kind is None and _all_overrides(text)):
+    if re.match(r"#!|--?[A-Za-z]", stripped) or _SCRIPT.search(text) or (kind is None and _all_overrides(text)):
         return None
     from .yaml_input import parse_yaml
 

@@ -99,8 +99,8 @@ def find_recipe(name: str, knowledge: Knowledge, bridge: str | None = None) -> l
     wanted, _, variant = name.strip().lower().partition("/")
     folder = Path(knowledge.root) / "knowledge" / "facts" / "recipes"
     files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))}
-    rows = [
-        row
+    rows: list[Mapping[str, Any]] = [
+        {**row, "model_key": key}
         for key, text in files.items()
         if wanted and wanted in text.lower()
         for row in load_recipes(knowledge, key)

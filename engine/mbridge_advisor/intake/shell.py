@@ -228,9 +228,10 @@ def _command(words: list[str], script: Script) -> None:
             script.variables[name] = (old if more else []) + items
         else:
             value = " ".join(_expand(raw, script, split=False))
-            if more:
-                value = (" ".join(before) if isinstance(before, list) else before or "") + value
-            script.variables[name] = value
+            old = before if isinstance(before, list) else [before or ""]
+            value = "".join(old[:1]) + value if more else value
+            # A plain value assigned to an array is its first element.
+            script.variables[name] = [value, *old[1:]] if isinstance(before, list) else value
             assigned[name] = value
         _bounded(script.variables[name])
         words = words[1:]
@@ -336,6 +337,8 @@ def _variable(text: str, at: int, script: Script) -> tuple[list[str], int]:
             return [text[at:end]], end
         name, sign, other = match[1], match[3], match[4]
         known = script.variables.get(name)
+        if isinstance(known, list) and match[2] is None:
+            known = known[0] if known else ""
         if sign and sign.endswith("+"):
             return (_expand_inner(other, script) if known else [""]), end
         if known is not None and (known or not (sign and sign.startswith(":"))):

@@ -1,4 +1,4 @@
-"""YAML that others wrote, as plain data. Tags are dropped and never acted on; aliases are followed within a budget."""
+"""YAML that others wrote, as plain data. No tag is acted on, most are refused; aliases are followed within a budget."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ..errors import RequestError
 MAX_DEPTH = 60
 MAX_VALUES = 200_000  # values after aliases are followed
 MAX_DIGITS = 18
+PLAIN_TAGS = frozenset({"!", "str", "int", "float", "bool", "null", "seq", "map", "python/tuple", "python/unicode"})
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WORDS: dict[str, bool | None] = {
@@ -70,6 +71,8 @@ class _Reader:
             value, size = self.anchors[event.anchor]
             self.add(event, size)
             return value
+        if event.tag is not None and event.tag.rpartition(":")[2] not in PLAIN_TAGS:
+            raise self.wrong(event, f"has the tag {event.tag[:80]}", "Plain values only: no tag is ever acted on.")
         before = self.count
         self.add(event, 1)
         if isinstance(event, yaml.ScalarEvent):
@@ -98,6 +101,11 @@ class _Reader:
             if not isinstance(key, yaml.ScalarEvent):
                 raise self.wrong(key, "has a key that isn't plain text", "Use text keys.")
             value = self.value(next(self.events), depth + 1)
+            # Of an argument given twice the last counts, as on a command line.
+            once = not key.value.startswith(("<<", "--"))
+            if once and key.value in out and out[key.value] != value:
+                reason = f"has the key {key.value[:80]!r} twice in one mapping, with another value"
+                raise self.wrong(key, reason, "Write each key once.")
             if key.value == "<<":
                 merged += value if isinstance(value, list) else [value]
             else:

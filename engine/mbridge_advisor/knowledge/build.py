@@ -134,6 +134,7 @@ def rule(data: Data, file: str, line: int | None) -> Rule:
         quiet=tuple(map(_example, examples.get("quiet", ()))),
         signs=tuple(Sign(s["text"], s["by"], s.get("bridge", ">=0")) for s in data.get("signs", ())),
         symptoms=Symptoms(**{lang: tuple(words) for lang, words in data.get("symptoms", {}).items()}),
+        refines=data.get("refines"),
         causes=tuple(data.get("causes", ())),
         asks=tuple(data.get("asks", ())),
         confirm=_optional_text(data, "confirm"),

@@ -16,6 +16,7 @@ from ..expressions import Expression, parse_unit
 from . import build
 from .model import Model, Revision, Rule, Term
 from .schema import mistakes, near_miss
+from .signs import Template
 from .yaml_reader import Document
 
 Step = str | int
@@ -26,6 +27,7 @@ _CONCLUSIONS: Mapping[str, tuple[str, ...]] = {
     "pitfall": ("violation",),
     "derivation": ("derive",),
     "sizing": ("advice", "derive", "prefer"),
+    "diagnosis": ("diagnosis",),
 }
 """Kind of rule -> what its ``then`` must have at least one of."""
 
@@ -144,6 +146,8 @@ class _Checks:
                 place.at("bounds", "name").wrong(*self._unknown(bounds["name"]))
             if suggests and suggests not in self.terms:
                 place.at("suggests").wrong(*self._unknown(suggests))
+            for n, text in enumerate(data.get("in_log", ())):
+                self.sign(place.at("in_log", n), text, place.path[-1])
 
     def term(self, place: Place, term: Term, default: Any) -> None:
         try:
@@ -258,7 +262,46 @@ class _Checks:
                 if other not in ids or other == rule.id:
                     reason = "is this rule itself" if other == rule.id else f"there is no rule {other!r}"
                     place.at("related", n).wrong(reason, near_miss(other, sorted(map(str, ids - {rule.id}))))
+            self.signs(place, rule, ids)
             self.examples(place, rule, reach)
+
+    def signs(self, place: Place, rule: Rule, ids: set[Any]) -> None:
+        """How a run shows the rule, and what only a diagnosis has."""
+        for n, sign in enumerate(rule.signs):
+            self.sign(place.at("signs", n, "text"), sign.text)
+            self.specifier(place.at("signs", n, "bridge"), sign.bridge)
+        if rule.kind != "diagnosis":
+            for key in ("symptoms", "refines", "causes", "asks", "confirm", "aftermath"):
+                if key in self._data(place):
+                    place.at(key).wrong(f"a {rule.kind} has no {key}", "kind: diagnosis")
+            return
+        if rule.refines is not None and (rule.refines not in ids or rule.refines == rule.id):
+            place.at("refines").wrong(f"there is no rule {rule.refines!r}", near_miss(rule.refines, sorted(map(str, ids))))
+        if not (rule.signs or rule.symptoms.en or rule.when or rule.refines):
+            place.wrong("nothing leads to this diagnosis", "signs, symptoms or conditions")
+        for n, cause in enumerate(rule.causes):
+            if cause not in ids or cause == rule.id:
+                place.at("causes", n).wrong(f"there is no rule {cause!r}", near_miss(cause, sorted(map(str, ids))))
+        for n, name in enumerate(rule.asks):
+            if name not in self.terms:
+                place.at("asks", n).wrong(*self._unknown(name))
+        self.template(place.at("confirm"), {"en": rule.confirm.en, "zh": rule.confirm.zh} if rule.confirm else {})
+
+    def sign(self, place: Place, text: str, shows: Step | None = None) -> None:
+        """A template of a message; ``shows`` is the name that it must read."""
+        try:
+            template = Template.compile(text, self.terms)
+        except ValueError as error:
+            place.wrong(f"can't be matched: {error}", "words, {name} and ...")
+            return
+        if shows is not None and shows not in template.names:
+            place.wrong(f"doesn't read {shows}", f"{{{shows}}} in the template")
+
+    def _data(self, place: Place) -> Mapping[str, Any]:
+        data: Any = place.document.data
+        for step in place.path:
+            data = data[step]
+        return dict(data)
 
     def body(self, place: Place, data: Mapping[str, Any], kind: str) -> None:
         """The parts that a rule and its variants share."""
@@ -268,7 +311,7 @@ class _Checks:
             then, here = data["then"], place.at("then")
             if not any(key in then for key in _CONCLUSIONS[kind]):
                 here.wrong(f"a {kind} without {' or '.join(_CONCLUSIONS[kind])} says nothing", "a conclusion")
-            for key in ("violation", "advice"):
+            for key in ("violation", "advice", "diagnosis"):
                 self.template(here.at(key), then.get(key, {}))
             for name, source in then.get("derive", {}).items():
                 self.conclusion(here.at("derive", name), source, self.derived(here.at("derive", name), name))

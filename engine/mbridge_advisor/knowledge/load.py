@@ -69,6 +69,21 @@ def load_mapping(knowledge_root: str, name: str) -> Row:
     return document.data
 
 
+def load_measured_memory(knowledge: Knowledge, *, large: bool) -> tuple[Row, ...]:
+    """Measured memory (see ``schemas/measured_memory.schema.json``): functional tests, or layers of real size."""
+    return _rows(Path(knowledge.root), LAZY["measured_memory"].replace("*", "_large" if large else ""))
+
+
+def load_left_out(knowledge: Knowledge) -> Mapping[str, Mapping[str, float]]:
+    """Model key -> constants of the time model fitted without that model's rows."""
+    from .yaml_reader import read
+
+    name = LAZY["left_out"]
+    path = Path(knowledge.root) / "knowledge" / name
+    models: Mapping[str, Mapping[str, float]] = read(path, f"knowledge/{name}").data["models"] if path.is_file() else {}
+    return models
+
+
 @lru_cache(maxsize=64)
 def _rows(root: Path, name: str) -> tuple[Row, ...]:
     from .yaml_reader import read

@@ -224,6 +224,7 @@ class Rule:
     quiet: tuple[Example, ...] = ()
     signs: tuple[Sign, ...] = ()
     symptoms: Symptoms = Symptoms()
+    refines: str | None = None  # diagnosis: the more general one, with whose signs and symptoms it is considered
     causes: tuple[str, ...] = ()  # diagnosis: rules that may be behind it
     asks: tuple[str, ...] = ()  # diagnosis: names worth knowing
     confirm: Text | None = None  # diagnosis: what would confirm it

@@ -29,6 +29,8 @@ LAZY: Mapping[str, str] = {
     "recipes": "facts/recipes/*.yaml",
     "mapping": "mappings/*.yaml",
     "throughput": "facts/measurements/published_throughput.yaml",
+    "measured_memory": "facts/measurements/measured_memory*.yaml",
+    "left_out": "facts/measurements/left_out.yaml",
     "evidence": "evidence/anchors/*.yaml",
     "reviews": "evidence/reviews.yaml",
     "execution": "evidence/executions/*.yaml",

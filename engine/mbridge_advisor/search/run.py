@@ -23,6 +23,7 @@ from .space import MICRO_BATCH_SIZES as MBS
 
 LAYOUT = "pipeline_model_parallel_layout"
 SAMPLE = 2048  # candidates on which the order of the rules is chosen
+BLOCK = 512  # candidates that are resolved at once, most promising first
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Found:
         choices: the best candidates, best first, as short name -> value of everything that was open.
         memory, time: their estimates, row by row.
         score: tokens/s/GPU after the rules' preferences.
+        feasible: candidates that no rule forbids and that can fit, with as much recompute as it takes.
         closest: where nothing fits, the candidate with the least memory; its estimate is in ``memory``.
     """
 
@@ -95,23 +97,6 @@ class _Pool:
         return sorted(steps, key=lambda step: -float(np.mean(step.when.mask(sample))))
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """Candidates with their memory; ``verdict`` as :meth:`MemoryEstimate.verdict` gives it."""
-
-    columns: Columns
-    memory: MemoryEstimate
-    verdict: NDArray[np.int64]
-
-    def take(self, index: NDArray[Any]) -> _Judged:
-        return _Judged(take(self.columns, index), _rows(self.memory, index), self.verdict[index])
-
-
-def _without(rows: Columns, numbers: NDArray[np.int64]) -> Columns:
-    """The rows whose number isn't among those."""
-    return take(rows, ~np.isin(rows["row"], numbers)) if len(numbers) else rows
-
-
 def _single(column: Column) -> Value:
     """A column that holds one value for all candidates."""
     assert not isinstance(column, np.ndarray | Mapping)
@@ -157,76 +142,205 @@ def search(
     layouts: list[str] = []
     pool.columns = _with_schedules(arch, pool.columns, pinned, layouts)
     pinned_mbs = pinned.get("mbs")
-    sizes = np.array([pinned_mbs] if pinned_mbs is not None else list(MBS), dtype=np.int64)
+    low, high = bounds.get("mbs", (1, MBS[-1]))
+    sizes = np.array([pinned_mbs] if pinned_mbs is not None else [m for m in MBS if low <= m <= high], dtype=np.int64)
     pool.columns = expand(pool.columns, mbs=sizes)
     candidates += len(pool)
     pool.prune()
+    pool.columns["row"] = np.arange(len(pool))
     progress("schedules", 0.4)
 
     recomputes = recompute_choices(arch, pinned)
-    tables = (recomputes, tuple(StageLayout.parse(text) for text in layouts))
-    pool.columns["row"] = np.arange(len(pool))
-    kept: list[_Judged] = []
-    tight: list[_Judged] = []
-    closest: _Judged | None = None
+    space = _Space(arch, settings, gpu, calibration, pool, recomputes, tuple(StageLayout.parse(t) for t in layouts))
+    rows, closest = space.possible()
+    progress("memory", 0.6)
 
-    def judge(rows: Columns, index: int, counted: dict[str, int]) -> _Judged | None:
-        """What is legal with one recompute choice, with its memory; None where nothing is."""
-        here = _Pool(program, {**pool.scalars, **recompute_facts(recomputes[index])}, rows, counted, set(pool.judged))
-        here.columns = {**rows, "recompute": np.full(len(rows["row"]), index, dtype=np.int64)}
-        here.prune()
-        if not len(here):
-            return None
-        memory = estimate_memory(arch, settings, as_grids(here.columns, pool.scalars, tables), gpu, calibration)
-        return _Judged(here.columns, memory, memory.verdict(float(gpu.memory_bytes)))
+    def found(part: _Part, order: NDArray[np.int64], fits: bool) -> Found:
+        best = part.take(order)
+        choices = _choices(best.columns, recomputes, layouts, pinned)
+        return Found(candidates, rejected, choices, best.memory, best.time, best.score, fits, len(rows["tp"]))
 
-    # What doesn't fit with the most recompute doesn't fit with less.
-    rest = pool.columns
-    if len(pool):
-        leanest = judge(rest, len(recomputes) - 1, {})
-        if leanest is not None:
-            closest = leanest.take(np.array([np.argmin(leanest.memory.total)]))
-            rest = _without(rest, leanest.columns["row"][leanest.verdict == 2])
-            rejected["memory"] = len(pool) - len(rest["row"])
-    for index in range(len(recomputes)):
-        if not len(rest["row"]):
-            break
-        judged = judge(rest, index, rejected)
-        if judged is None:
-            continue
-        if (judged.verdict == 0).any():
-            kept.append(judged.take(judged.verdict == 0))
-        if (judged.verdict == 1).any():
-            tight.append(judged.take(judged.verdict == 1))
-        # What fits needs no more recompute: that only costs time.
-        rest = _without(rest, judged.columns["row"][judged.verdict == 0])
-        progress("memory", 0.4 + 0.4 * (index + 1) / len(recomputes))
-    rejected["memory"] = rejected.get("memory", 0) + len(rest.get("row", ()))
-    if not rejected["memory"]:
-        del rejected["memory"]
-    fits = bool(kept)
-    parts = kept or tight
-    if not parts:
-        if closest is None:
-            return Found(candidates, rejected, (), None, None, np.zeros(0), False, 0)
-        choices = _choices(closest.columns, np.array([0]), recomputes, layouts, pinned)
-        return Found(candidates, rejected, choices, closest.memory, None, np.zeros(1), False, 0)
-    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
-    memory = _concatenate([part.memory for part in parts])
-    time = estimate_time(arch, settings, as_grids(columns, pool.scalars, tables), gpu, calibration)
-    progress("time", 0.9)
-    score: NDArray[np.float64] = time.tokens_per_second_per_gpu * preference(program, pool.scalars, columns, recomputes)
-    order = _best_per_grid(columns, score, memory.total, top)
-    return Found(
-        candidates,
-        rejected,
-        _choices(columns, order, recomputes, layouts, pinned),
-        _rows(memory, order),
-        _time_rows(time, order),
-        score[order],
-        fits,
-        len(score),
+    bound = space.bound(rows) if len(rows["tp"]) else np.zeros(0)
+    progress("time", 0.8)
+    order = np.argsort(-bound, kind="stable")
+    fitting: list[_Part] = []
+    tight: list[_Part] = []
+    best = np.zeros(0, dtype=np.int64)
+    for start in range(0, len(order), BLOCK):
+        block = order[start : start + BLOCK]
+        if len(best) == top and fitting[0].score[best[-1]] >= bound[block[0]]:
+            break  # no later candidate can be faster than what is there
+        fit, close = space.resolve(take(rows, block))
+        if fit is not None:
+            fitting = [_joined([*fitting, fit])]
+            best = _best_per_grid(fitting[0], top)
+        elif close is not None and not fitting:
+            tight.append(close)
+    for parts in (fitting, tight):
+        if parts:
+            part = _joined(parts)
+            return found(part, _best_per_grid(part, top), bool(fitting))
+    if closest is not None:
+        return found(closest, np.array([0]), False)
+    return Found(candidates, rejected, (), None, None, np.zeros(0), False, 0)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Candidates with a recompute choice each (column ``recompute``), and their estimates."""
+
+    columns: Columns
+    memory: MemoryEstimate
+    time: TimeEstimate | None
+    score: NDArray[np.float64]
+
+    def take(self, index: NDArray[np.int64]) -> _Part:
+        time = None if self.time is None else _time_rows(self.time, index)
+        return _Part(take(self.columns, index), _rows(self.memory, index), time, self.score[index])
+
+
+def _joined(parts: list[_Part]) -> _Part:
+    if len(parts) == 1:
+        return parts[0]
+    times = [part.time for part in parts if part.time is not None]
+    return _Part(
+        {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns},
+        _concatenate([part.memory for part in parts]),
+        _concatenate_times(times),
+        np.concatenate([part.score for part in parts]),
     )
+
+
+class _Space:
+    """Legal grids and schedules, each with every recompute choice: what fits, and how fast it is."""
+
+    def __init__(
+        self,
+        arch: Architecture,
+        settings: Settings,
+        gpu: Gpu,
+        calibration: Mapping[str, float],
+        pool: _Pool,
+        recomputes: tuple[Recompute, ...],
+        layouts: tuple[StageLayout, ...],
+    ) -> None:
+        self.arch, self.settings, self.gpu, self.calibration = arch, settings, gpu, calibration
+        self.pool, self.recomputes, self.tables = pool, recomputes, (recomputes, layouts)
+        program = pool.program
+        self.rules = [step for rule, step in program.constraints.items() if rule not in pool.judged]
+        self.preferences = [step for step in program.rules.values() if step.prefer]
+        self.capacity = float(gpu.memory_bytes)
+
+    def possible(self) -> tuple[Columns, _Part | None]:
+        """The rows that fit with the most recompute that the rules leave them; and the one that comes nearest."""
+        rows = self.pool.columns
+        keep = np.ones(len(self.pool), dtype=bool)
+        untried = np.arange(len(keep))
+        nearest: list[_Part] = []
+        for level in reversed(range(len(self.recomputes))):
+            if not len(untried):
+                break
+            lean = {**take(rows, untried), "recompute": np.full(len(untried), level)}
+            legal = self._legal(lean, 1)[:, 0]
+            if legal.any():
+                lean, tried = take(lean, legal), untried[legal]
+                memory = self._memory(lean)
+                keep[tried[memory.verdict(self.capacity) == 2]] = False
+                nearest.append(_Part(lean, memory, None, -memory.total).take(np.array([np.argmin(memory.total)])))
+            untried = untried[~legal]
+        if not keep.all():
+            self.pool.rejected["memory"] = int(np.count_nonzero(~keep))
+        return take(rows, keep), max(nearest, key=lambda part: part.score[0], default=None)
+
+    def bound(self, rows: Columns) -> NDArray[np.float64]:
+        """Tokens/s/GPU that a row can't exceed: without recompute, and without preferences that read it."""
+        bare = {**rows, "recompute": np.zeros(len(rows["tp"]), dtype=np.int64)}
+        preferences = [p for p in self.preferences if not _reads_recompute(p)]
+        bound: NDArray[np.float64] = self._time(bare).tokens_per_second_per_gpu * self._preference(bare, preferences)
+        return bound
+
+    def resolve(self, rows: Columns) -> tuple[_Part | None, _Part | None]:
+        """Each row with its fastest recompute choice that fits; if no row has one, with the leanest that is tight."""
+        levels = len(self.recomputes)
+        full = expand(rows, recompute=np.arange(levels))
+        legal = self._legal(full, levels)
+        full = take(full, legal.ravel())
+        if not len(full["tp"]):
+            return None, None
+        memory = self._memory(full)
+        verdict = memory.verdict(self.capacity)
+        fits = np.flatnonzero(verdict == 0)
+        if len(fits):
+            part = self._timed(take(full, fits), _rows(memory, fits))
+            first = _first_of_each(part.columns["row"], -part.score)
+            return part.take(first), None
+        close = np.flatnonzero(verdict == 1)
+        if not len(close):
+            return None, None
+        close = close[_first_of_each(full["row"][close], memory.device[close])]
+        return None, self._timed(take(full, close), _rows(memory, close))
+
+    def _timed(self, columns: Columns, memory: MemoryEstimate) -> _Part:
+        time = self._time(columns)
+        score = time.tokens_per_second_per_gpu * self._preference(columns, self.preferences)
+        return _Part(columns, memory, time, score)
+
+    def _memory(self, columns: Columns) -> MemoryEstimate:
+        grids = as_grids(columns, self.pool.scalars, self.tables)
+        return estimate_memory(self.arch, self.settings, grids, self.gpu, self.calibration)
+
+    def _time(self, columns: Columns) -> TimeEstimate:
+        grids = as_grids(columns, self.pool.scalars, self.tables)
+        return estimate_time(self.arch, self.settings, grids, self.gpu, self.calibration)
+
+    def _facts(self, columns: Columns) -> Columns:
+        """All columns, with those of the recompute choice and what follows from them."""
+        table = [recompute_facts(r) for r in self.recomputes]
+        index = columns["recompute"]
+        full: Columns = {**self.pool.scalars, **columns}
+        for name in RECOMPUTE[:3]:
+            full[name] = np.array([row[name] or (0 if name.endswith("layers") else "") for row in table])[index]
+        modules = sorted({m for r in self.recomputes for m in r.modules})
+        full[RECOMPUTE[3]] = {m: np.array([r.has(m) for r in self.recomputes])[index] for m in modules}
+        return self.pool.program.columns(full)
+
+    def _legal(self, columns: Columns, levels: int) -> NDArray[np.bool_]:
+        """Which rows break no rule that reads the recompute choice, shape (rows, levels).
+
+        With all choices of a row side by side, rows that lose all of them are counted.
+        """
+        full = self._facts(columns)
+        legal = np.ones((len(columns["tp"]) // levels, levels), dtype=bool)
+        for step in self.rules:
+            if step.when.names <= full.keys():
+                alive = legal.any(axis=1)
+                legal &= ~np.broadcast_to(step.when.mask(full), legal.size).reshape(legal.shape)
+                lost = int(np.count_nonzero(alive & ~legal.any(axis=1)))
+                if lost and levels == len(self.recomputes):
+                    self.pool.rejected[step.id] = self.pool.rejected.get(step.id, 0) + lost
+        return legal
+
+    def _preference(self, columns: Columns, steps: list[Step]) -> NDArray[np.float64]:
+        """The factor that the rules' preferences put on each candidate's speed: the product of 1 - cost."""
+        full = self._facts(columns)
+        factor: NDArray[np.float64] = np.ones(len(columns["tp"]))
+        for step in steps:
+            for that, cost in step.prefer:
+                if step.when.names | that.names <= full.keys():
+                    broken = np.asarray(step.when.mask(full)) & ~np.asarray(that.vector(full), dtype=bool)
+                    factor = np.where(broken, factor * (1 - cost), factor)
+        return factor
+
+
+def _reads_recompute(step: Step) -> bool:
+    names = step.when.names.union(*(that.names for that, _ in step.prefer))
+    return not names.isdisjoint(RECOMPUTE)
+
+
+def _first_of_each(group: NDArray[np.int64], value: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Index of the smallest value of each group (the first of equal ones)."""
+    order = np.lexsort((np.arange(len(group)), value, group))
+    return np.asarray(order[np.diff(group[order], prepend=-1) != 0])
 
 
 def recompute_facts(recompute: Recompute) -> dict[str, Value]:
@@ -316,36 +430,14 @@ def as_grids(
     )
 
 
-def preference(
-    program: Program, scalars: Mapping[str, Value], columns: Columns, recomputes: tuple[Recompute, ...]
-) -> NDArray[np.float64]:
-    """The factor that the rules' preferences put on each candidate's speed: the product of 1 - cost."""
-    table = [recompute_facts(r) for r in recomputes]
-    full: Columns = {**scalars, **columns}
-    for name in RECOMPUTE[:3]:
-        zero = 0 if name.endswith("layers") else ""
-        full[name] = np.array([row[name] or zero for row in table])[columns["recompute"]]
-    modules = {m for r in recomputes for m in r.modules}
-    full[RECOMPUTE[3]] = {m: np.array([r.has(m) for r in recomputes])[columns["recompute"]] for m in sorted(modules)}
-    factor: NDArray[np.float64] = np.ones(len(columns["tp"]))
-    for step in program.rules.values():
-        for that, cost in step.prefer:
-            if not (step.when.names | that.names) <= full.keys():
-                continue
-            broken = np.asarray(step.when.mask(full)) & ~np.asarray(that.vector(full), dtype=bool)
-            factor = np.where(broken, factor * (1 - cost), factor)
-    return factor
-
-
-def _best_per_grid(
-    columns: Columns, score: NDArray[np.float64], memory: NDArray[np.float64], top: int
-) -> NDArray[np.int64]:
+def _best_per_grid(part: _Part, top: int) -> NDArray[np.int64]:
     """Rows of the best candidate of each process grid, best first; ties go to less memory.
 
     Larger CP with as much larger micro-batches is the same work with more communication, so of such grids, too, only
     the best is kept.
     """
-    order = np.lexsort((memory, -score))
+    columns = part.columns
+    order = np.lexsort((part.memory.total, -part.score))
     chosen: list[int] = []
     seen: set[tuple[float, ...]] = set()
     for row in order:
@@ -361,13 +453,12 @@ def _best_per_grid(
 
 def _choices(
     columns: Columns,
-    rows: NDArray[np.int64],
     recomputes: tuple[Recompute, ...],
     layouts: list[str],
     pinned: Mapping[str, Value],
 ) -> tuple[Mapping[str, Value], ...]:
     out: list[Mapping[str, Value]] = []
-    for row in rows:
+    for row in range(len(columns["tp"])):
         one: dict[str, Value] = {name: int(columns[name][row]) for name in ("tp", "pp", "cp", "ep")}
         one["etp"] = int(columns["etp"][row]) or None
         one["sequence_parallel"] = bool(columns["sequence_parallel"][row])
@@ -400,6 +491,18 @@ def _concatenate(parts: list[MemoryEstimate]) -> MemoryEstimate:
     return MemoryEstimate(
         {name: np.concatenate([p.components[name] for p in parts]) for name in parts[0].components},
         *(np.concatenate([getattr(p, name) for p in parts]) for name in names),
+    )
+
+
+def _concatenate_times(parts: list[TimeEstimate]) -> TimeEstimate:
+    return TimeEstimate(
+        np.concatenate([p.step_seconds for p in parts]),
+        np.concatenate([p.tokens_per_second_per_gpu for p in parts]),
+        np.concatenate([p.low for p in parts]),
+        np.concatenate([p.high for p in parts]),
+        {name: np.concatenate([p.components[name] for p in parts]) for name in parts[0].components},
+        parts[0].model_flops_per_token,
+        np.concatenate([p.model_tflops_per_gpu for p in parts]),
     )
 
 

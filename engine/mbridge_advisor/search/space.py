@@ -28,7 +28,7 @@ SCHEDULE = (
 )
 RECOMPUTE = ("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules")
 OPEN = (*GRID, *SCHEDULE, "sequence_parallel", "mbs", *RECOMPUTE)
-MICRO_BATCH_SIZES = (1, 2, 4, 8)
+MICRO_BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 VIRTUAL_STAGES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
 
 
@@ -111,8 +111,9 @@ def schedules(arch: Architecture, pp: int, pinned: Mapping[str, Any]) -> list[tu
 
 
 def recompute_choices(arch: Architecture, pinned: Mapping[str, Any]) -> tuple[Recompute, ...]:
-    """What may be recomputed, cheapest first; a recompute setting that the request fixes leaves one choice.
+    """What may be recomputed, least first; a recompute setting that the request fixes leaves one choice.
 
+    Whatever a rule takes away from the end, the last choice that is left recomputes at least as much as the others.
     Modules that a release doesn't know are removed by the rule that says so.
     """
     if any(pinned.get(name) is not None for name in RECOMPUTE) or "recompute_granularity" in pinned:
@@ -124,14 +125,15 @@ def recompute_choices(arch: Architecture, pinned: Mapping[str, Any]) -> tuple[Re
                 tuple(pinned.get("recompute_modules") or ()),
             ),
         )
+    mla = ("mla_up_proj",) if arch.multi_latent_attention else ()
     ladder: list[tuple[str, ...]] = []
     if arch.is_moe:
         ladder += [("moe_act",), ("layernorm", "moe_act")]
-        if arch.multi_latent_attention:
-            ladder += [("mla_up_proj",), ("mla_up_proj", "moe_act"), ("layernorm", "mla_up_proj", "moe_act")]
-        ladder += [("moe",)]
+        if mla:
+            ladder += [mla, (*mla, "moe_act"), ("layernorm", *mla, "moe_act")]
+        ladder += [("moe",), ("layernorm", *mla, "moe")]
     else:
-        ladder += [("layernorm",), ("mlp",), ("core_attn",)]
+        ladder += [("layernorm",), ("mlp",), ("layernorm", "mlp"), ("core_attn",), ("core_attn", "layernorm", "mlp")]
     selective = [Recompute("selective", modules=m) for m in ladder]
     return (Recompute(), *selective, Recompute("full", "uniform", 1))
 

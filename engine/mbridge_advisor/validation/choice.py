@@ -17,6 +17,7 @@ from .throughput import TAGS, precision_of
 
 TOP = 5
 Source = Literal["published", "recipes"]
+SOURCES: tuple[Source, ...] = ("published", "recipes")
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,10 @@ def scenarios(knowledge: Knowledge, source: Source = "published") -> list[Scenar
         if shape not in shapes:
             shapes.append(shape)
         found[key] = (max(newest, tag), shapes)
-    return [Scenario(models[key[0]], *key, tag, tuple(shapes)) for key, (tag, shapes) in sorted(found.items())]
+    return [
+        Scenario(models[family], family, gpu, gpus, precision, seq, gbs, task, tag, tuple(shapes))
+        for (family, gpu, gpus, precision, seq, gbs, task), (tag, shapes) in sorted(found.items())
+    ]
 
 
 def _published(knowledge: Knowledge) -> Iterable[tuple[tuple[Any, ...], str, Shape]]:

@@ -60,8 +60,20 @@ def distinct(rows: Iterable[Row], key: str) -> list[Row]:
     return list(seen.values())
 
 
+class _Whole(dict[str, Any]):
+    """A row whose nulls were left out."""
+
+    def __missing__(self, key: str) -> None:
+        return None
+
+    @classmethod
+    def of(cls, value: Any) -> Any:
+        return cls({k: cls.of(v) for k, v in value.items()}) if isinstance(value, Mapping) else value
+
+
 def small_case(row: Row, gpus: Gpus) -> Case:
-    """A row of ``measured_memory.jsonl`` (Megatron-LM's functional tests), families gpt and moe."""
+    """A row of ``measured_memory.jsonl``: one of Megatron-LM's functional tests."""
+    row = _Whole.of(row)
     a = row["args"]
     freq = a["moe_layer_freq"]
     if isinstance(freq, str):
@@ -235,6 +247,7 @@ def _words(text: Any) -> tuple[str, ...]:
 
 def large_cases(row: Row, gpus: Gpus) -> list[Case]:
     """A row of ``measured_memory_large.jsonl``: a case for each stage that was printed, or one for the largest."""
+    row = _Whole.of(row)
     a, p, b = row["arch"], row["parallel"], row["batch"]
     arch = Architecture(
         num_layers=a["num_layers"],
@@ -328,11 +341,11 @@ def usable(rows: Iterable[Row], families: Sequence[str] = ("gpt", "moe")) -> lis
     return distinct([r for r in rows if r["tier"] == "A" and r["family"] in families], "mem_config_key")
 
 
-def measured_small(path: Path, gpus: Gpus, families: Sequence[str] = ("gpt", "moe")) -> list[Case]:
-    """The usable rows of a ``measured_memory.jsonl`` as cases."""
-    return [small_case(r, gpus) for r in usable(read_rows(path), families)]
+def measured_small(rows: Iterable[Row], gpus: Gpus, families: Sequence[str] = ("gpt", "moe")) -> list[Case]:
+    """The usable rows of ``measured_memory.jsonl`` as cases."""
+    return [small_case(r, gpus) for r in usable(rows, families)]
 
 
-def measured_large(path: Path, gpus: Gpus) -> list[Case]:
-    """``measured_memory_large.jsonl``, each measurement once."""
-    return [case for r in distinct(read_rows(path), "memory_group") for case in large_cases(r, gpus)]
+def measured_large(rows: Iterable[Row], gpus: Gpus) -> list[Case]:
+    """Rows of ``measured_memory_large.jsonl`` as cases, each measurement once."""
+    return [case for r in distinct(rows, "memory_group") for case in large_cases(r, gpus)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -88,8 +88,14 @@ def end_of_step_memory(cases: Iterable[memory.Case], constants: Mapping[str, flo
 
 
 def _memory(case: memory.Case, predicted: float, measured: float) -> Comparison:
-    groups = {"model": case.model, "precision": case.settings.precision}
+    gpu = case.gpu.name if case.gpu else "unknown"
+    groups = {"model": case.model, "gpu": gpu, "precision": case.settings.precision, "release": "measured"}
     return Comparison(case.name, groups, float(predicted), measured, float(predicted), float(predicted))
+
+
+def instead(comparison: Comparison, predicted: float) -> Comparison:
+    """The same row by another formula, which states no range."""
+    return replace(comparison, predicted=predicted, low=predicted, high=predicted)
 
 
 def tokens_per_second(

@@ -212,7 +212,7 @@ def measured_cases(rows: Sequence[Row], knowledge: Knowledge) -> list[Case]:
     """Rows of ``measured_memory_large.jsonl`` with a step time, as cases (bf16, no overlap, few layers)."""
     out = []
     for row in rows:
-        milliseconds = row["measured"]["step_ms"]
+        milliseconds = row["measured"].get("step_ms")
         if not milliseconds or row["gpu"] not in knowledge.gpus:
             continue
         case = large_cases(row, knowledge.gpus)[0]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...diagnosis.results import Diagnosis
 from ..explain import Explanation
 from ..results import Advice, Answer, Estimate, Grid, Report, Statement
 from ..smoke import SmokePlan
+from .diagnosis import lines as diagnosis_lines
 from .labels import SHORT, cell, not_judged_line, recompute_label, request_line
 from .words import size, word
 
@@ -64,6 +66,13 @@ def estimate(result: Estimate, lang: str) -> str:
     out += [f"## {word('parameters', lang)}", ""]
     out.append(table([{"": name, "n": f"{count:,}"} for name, count in result.parameters.items()]))
     return "\n".join([*out, "", *_notes(result, lang)]).rstrip()
+
+
+def diagnosis(result: Diagnosis, lang: str) -> str:
+    """Causes with evidence and fix, what was observed, what to tell."""
+    forms = {"verdict": "**{}**\n", "head": "\n## {}\n", "cause": "- {}", "detail": "  - {}", "item": "- {}"}
+    out = [forms[kind].format(text) for kind, text in diagnosis_lines(result, lang)]
+    return "\n".join([*_head("diagnosis_for", result, lang), *out]).rstrip()
 
 
 def explanation(result: Explanation, lang: str) -> str:

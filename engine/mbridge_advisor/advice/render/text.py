@@ -12,9 +12,11 @@ from rich.table import Table
 from rich.text import Text as Styled
 from rich.tree import Tree
 
+from ...diagnosis.results import Diagnosis
 from ..explain import Explanation
 from ..results import Advice, Answer, Derived, Estimate, Grid, Memory, Report, Statement
 from ..smoke import SmokePlan
+from .diagnosis import lines as diagnosis_lines
 from .labels import SHORT, cell, grid_line, not_judged_line, recompute_label, request_line
 from .words import size, word
 
@@ -88,6 +90,17 @@ def print_explanation(explanation: Explanation, console: Console, lang: str) -> 
     for label, text in explanation.lines(lang):
         console.print(f"[dim]{escape(label)}[/dim]", highlight=False)
         console.print(Padding(Styled(text), (0, 0, 0, 2)))
+
+
+def print_diagnosis(diagnosis: Diagnosis, console: Console, lang: str) -> None:
+    """Causes with evidence and fix, what was observed, what to tell."""
+    _head("diagnosis_for", diagnosis, console, lang)
+    styles = {"verdict": "bold", "head": "bold", "cause": "bold yellow", "detail": "", "item": ""}
+    indents = {"detail": 2, "item": 2}
+    for kind, text in diagnosis_lines(diagnosis, lang):
+        if kind == "head":
+            console.print()
+        console.print(Padding(Styled(text, style=styles[kind]), (0, 0, 0, indents.get(kind, 0))))
 
 
 def print_rows(rows: Iterable[Mapping[str, Any]], console: Console) -> None:

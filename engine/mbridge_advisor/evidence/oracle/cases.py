@@ -8,7 +8,7 @@ three places: both sides of every constraint are met about equally often.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import lcm
 from typing import Any
 
@@ -31,10 +31,29 @@ GPUS = ("H100", "H100", "H100", "A100", "H200", "B200", "GB200", "GB300")
 MODULES = ("core_attn", "mlp", "moe", "layernorm", "moe_act", "mla_up_proj", "shared_experts")
 
 
-def generate(rng: random.Random) -> Case:
-    """One random case; about half of them break something."""
+# Kinds of layers that the oracle doesn't build.
+UNBUILT = ("mamba_", "linear_", "hybrid_")
+
+
+def generate(rng: random.Random, hints: Sequence[Mapping[str, Any]] = ()) -> Case:
+    """One random case; about half of them break something.
+
+    Args:
+        rng: where the chance comes from.
+        hints: settings that belong together, such as the examples of rules; a quarter of the cases take one over.
+    """
+    usable = [hint for hint in hints if hint and not any(name.startswith(UNBUILT) for name in hint)]
     while True:
         case = _sound(rng)
+        if usable and rng.random() < 0.25:
+            hint = rng.choice(usable)
+            whole: Case = {}  # what a model of this kind can't do without
+            if hint.get("is_moe") or "num_moe_experts" in hint:
+                whole |= {"num_moe_experts": 8, "moe_router_topk": 2}
+            if hint.get("multi_latent_attention"):
+                whole |= {"kv_lora_rank": 512, "qk_head_dim": 128, "qk_pos_emb_head_dim": 64, "v_head_dim": 128}
+            case = {**whole, **case, **{k: list(v) if isinstance(v, tuple) else v for k, v in hint.items()}}
+            case.pop("is_moe", None)
         features = FEATURES + MOE_FEATURES if "num_moe_experts" in case else FEATURES
         for feature in rng.sample(features, rng.choice((0, 0, 1, 1, 2, 3))):
             feature(rng, case)

@@ -62,6 +62,12 @@ STATED: Mapping[str, Value] = {
     "rotary_interleaved": False,
     "use_te_rng_tracker": False,
 }
+# Rules whose place in the code the oracle can't reach: they alone are no verdict that it could contradict.
+BEYOND: Mapping[str, str] = {
+    "MB-EP-007": "the constructor of Transformer Engine's grouped experts",
+    "MB-EP-011": "the forward pass of an MoE layer after its router",
+    "MB-REC-011": "the forward pass of a multi-token prediction layer",
+}
 COUNTS = ("verdict", "stage", "unsupported", "rules", "alone", "located", "values")
 Kind = Literal["missing", "wrong", "value"]
 
@@ -72,7 +78,8 @@ class Opinion:
 
     Attributes:
         rules: ids of the constraints of severity error that fire and claim the code as evidence (a rule that rests on
-            documents only, such as one on another library's checks, is none that the oracle could confirm);
+            documents only, such as one on another library's checks, or is :data:`BEYOND` the oracle, is none that it
+            could confirm);
             ``request: REASON`` where the request is refused.
         config: the case for the oracle: dotted path, environment variable or name -> value.
         defaults: what we take for granted where nothing is given, for the oracle.
@@ -91,6 +98,11 @@ class Ours:
     def __init__(self, knowledge: Knowledge, revision: Revision) -> None:
         self.knowledge, self.revision = knowledge, revision
         self.program = Program.build(knowledge.terms, knowledge.quantities.values(), knowledge.rules.values(), revision)
+        self.claims = frozenset(
+            name
+            for name, step in self.program.constraints.items()
+            if step.rule and step.rule.status == "code_verified" and name not in BEYOND
+        )
 
     def __call__(self, case: Case) -> Opinion:
         known = self.knowledge.terms
@@ -102,6 +114,8 @@ class Ours:
             # as Bridge's precision recipes have it
             "fp8_param_gather": precision in ("fp8_cs", "fp8_mx", "fp8_delayed"),
             "reuse_grad_buf_for_mxfp8_param_ag": precision == "fp8_mx",
+            # the worker's environment has none of these
+            **{name: None for name, term in known.items() if term.section == "environment"},
         }
         request: dict[str, Any] = {"bridge": self.revision.tag}
         for name, value in case.items():
@@ -125,11 +139,23 @@ class Ours:
                 defaults[self._key(name)] = _plain(name, value)
         inference = infer(self.program, facts, engine="reference")
         fired = {firing.rule for firing in inference.firings}
-        claims = (
-            i for i, step in self.program.constraints.items() if step.rule and step.rule.status == "code_verified"
-        )
-        rules = tuple(sorted(fired.intersection(claims)))
+        rules = tuple(sorted(fired & self.claims))
         return Opinion(rules, config, defaults, inference.facts)
+
+    def hints(self) -> list[dict[str, Value]]:
+        """The examples of the constraints, as far as they are settings, for the generator."""
+        terms = self.knowledge.terms
+        out: list[dict[str, Value]] = []
+        for step in self.program.constraints.values():
+            for example in (*step.rule.fires, *step.rule.quiet) if step.rule else ():
+                out.append(
+                    {
+                        name: value
+                        for name, value in example.facts.items()
+                        if name == "is_moe" or (terms[name].section != "derived" and value is not None)
+                    }
+                )
+        return out
 
     def cites(self, rule: str, verdict: Verdict) -> bool:
         """Whether the code rejects in a symbol that the rule cites, or called from one."""
@@ -230,8 +256,8 @@ class Report:
 def evidence(report: Report) -> dict[str, Any]:
     """The run as a file of ``knowledge/evidence/executions`` (see ``schemas/execution.schema.json``).
 
-    A rule is confirmed by each rejected configuration on which it alone fired, a quantity by each accepted one for which
-    the code computed the same value.
+    A rule is confirmed by each rejected configuration on which it alone fired, a quantity by each accepted one for
+    which the code computed the same value.
     """
     versions = {k: v for k, v in report.environment.items() if isinstance(v, str) and not k.endswith("commit")}
     return {
@@ -248,6 +274,7 @@ def evidence(report: Report) -> dict[str, Any]:
         "disagreements": len(report.disagreements) + sum(report.suppressed.values()),
         "seconds": report.seconds,
         "versions": versions,
+        "beyond": dict(BEYOND),
         "rules": dict(sorted({**report.alone, **report.values}.items())),
     }
 
@@ -357,7 +384,8 @@ def run(
 ) -> Report:
     """Fuzz one revision with a started oracle."""
     rng, started, ours = random.Random(seed), time.monotonic(), Ours(knowledge, revision)
-    cases = (generate(rng) for _ in range(count))
+    hints = ours.hints()
+    cases = (generate(rng, hints) for _ in range(count))
     kept, more, counts = fuzz(oracle.judge, ours, cases, cites=ours.cites, progress=progress)
     return Report(
         revision=revision.tag,

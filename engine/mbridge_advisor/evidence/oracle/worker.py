@@ -149,6 +149,7 @@ LIMITS = (
     "ranks other than 0, except the layer counts of every pipeline stage",
     "embedding and output layer beyond the split of the vocabulary; multi-token prediction and Mamba blocks",
     "optimizer, DDP and FSDP wrappers, checkpoints, data sets and tokenizers",
+    "the model, schedule and forward stages with use_decentralized_pg",
     "CUDA graphs, user buffers of TP overlap, NCCL communicators",
 )
 
@@ -329,7 +330,11 @@ class Oracle:
                 return torch.distributed.GroupMember.NON_GROUP_MEMBER
             return real_new_group(ranks, backend="fake")
 
+        def new_subgroups(ranks_per_group: Any, *args: Any, **kwargs: Any) -> Any:
+            return next((new_group(ranks) for ranks in ranks_per_group if 0 in ranks), None), None
+
         torch.distributed.new_group = new_group
+        torch.distributed.new_subgroups_by_enumeration = new_subgroups
         torch.distributed.barrier = lambda *args, **kwargs: None
         self._patch_layers(module)
 
@@ -403,6 +408,8 @@ class Oracle:
             )
             stage = "groups"
             self._groups(cfg, world)
+            if not self.parallel_state.model_parallel_is_initialized():
+                raise UnsupportedError("the later stages need Core's global process groups (use_decentralized_pg)")
             stage = "model"
             with self.cuda_to_meta():
                 effective = self._model(cfg)
@@ -656,8 +663,9 @@ class Oracle:
         self.moe_layer = None
         kinds = [None]
         if config.num_moe_experts:
-            known = _known(self.specs.get_gpt_decoder_layer_specs, normalization=None)
-            self.specs.get_gpt_decoder_layer_specs(config, use_transformer_engine=False, **known)  # checks the pattern
+            if not getattr(config, "experimental_attention_variant", None):  # checks the pattern
+                known = _known(self.specs.get_gpt_decoder_layer_specs, normalization=None)
+                self.specs.get_gpt_decoder_layer_specs(config, use_transformer_engine=False, **known)
             every = config.moe_layer_freq
             dense = 0 in every if isinstance(every, list) else every > 1 and config.num_layers > 1
             kinds = [None, config.num_moe_experts] if dense else [config.num_moe_experts]
@@ -793,7 +801,7 @@ def _known(function: Any, **values: Any) -> dict[str, Any]:
 def _has(owner: Any, name: str) -> bool:
     """Whether a configuration class or object has a field, or a property in front of one."""
     kind = owner if isinstance(owner, type) else type(owner)
-    return name in kind.__dataclass_fields__ or isinstance(getattr(kind, name, None), property)
+    return name in getattr(kind, "__dataclass_fields__", {}) or isinstance(getattr(kind, name, None), property)
 
 
 @functools.cache

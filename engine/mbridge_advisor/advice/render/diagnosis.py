@@ -1,0 +1,84 @@
+"""A diagnosis for a terminal and in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...diagnosis.results import Cause, Comparison, Diagnosis
+from ...diagnosis.scan import Evidence
+from .labels import cell
+from .words import size, word
+
+
+def lines(diagnosis: Diagnosis, lang: str) -> Iterator[tuple[str, str]]:
+    """``(kind, text)`` of each line: ``head``, ``verdict``, ``cause``, ``detail`` or ``item``."""
+    yield "verdict", word(f"diagnosis_{diagnosis.verdict}", lang)
+    for cause in diagnosis.causes:
+        yield from _cause(cause, lang)
+    if diagnosis.unknown:
+        yield "head", word("unexplained", lang)
+        yield from (("item", _evidence(e, lang)) for e in diagnosis.unknown)
+    if diagnosis.comparison is not None:
+        yield from _comparison(diagnosis.comparison, lang)
+    if diagnosis.observed:
+        yield "head", word("observed", lang)
+        for o in diagnosis.observed.values():
+            place = word("at_line", lang, o.line) if o.line else word("in_words", lang)
+            yield "item", f"{o.field} = {cell(o.value)} ({place})"
+    if diagnosis.asks:
+        yield "head", word("please_tell", lang)
+        yield "item", ", ".join(f"{a.field} ({a.title[lang]})" for a in diagnosis.asks)
+    if diagnosis.notes:
+        yield "head", word("notes", lang)
+        yield from (("item", note[lang]) for note in diagnosis.notes)
+
+
+def _cause(cause: Cause, lang: str) -> Iterator[tuple[str, str]]:
+    certainty = word(f"certainty_{cause.certainty}", lang)
+    tail = f" · {word('aftermath', lang)}" if cause.aftermath else ""
+    yield "cause", f"{cause.message[lang]}  [{cause.rule} · {certainty} · {cause.status}{tail}]"
+    yield from (("detail", _evidence(e, lang)) for e in cause.evidence[:3])
+    if cause.releases:
+        yield "detail", word("worded_at", lang, ", ".join(cause.releases))
+    for s in cause.behind:
+        yield "detail", f"{s.message[lang]}  [{s.rule}]"
+    yield "detail", f"{word('because', lang)}: {cause.because[lang]}"
+    if cause.fix is not None or cause.set:
+        changes = ", ".join(f"{name}={cell(value)}" for name, value in cause.set.items())
+        text = cause.fix[lang] if cause.fix else ""
+        yield "detail", f"{word('fix', lang)}: {text}" + (f"  ({changes})" if changes else "")
+    if cause.confirm is not None:
+        yield "detail", f"{word('confirm', lang)}: {cause.confirm[lang]}"
+    yield "detail", f"{word('source', lang)}: {'; '.join(map(str, cause.citations[:3]))}"
+
+
+def _evidence(e: Evidence, lang: str) -> str:
+    if not e.line:
+        return f"{word('in_words', lang)}: {e.text}"
+    rank = f", rank {e.rank}" if e.rank is not None else ""
+    times = f", x{e.count:,}" if e.count > 1 else ""
+    return f"{word('at_line', lang, e.line)}{rank}{times}: {e.text}"
+
+
+def _comparison(comparison: Comparison, lang: str) -> Iterator[tuple[str, str]]:
+    yield "head", word("changed", lang)
+    for name, (before, after) in comparison.changes.items():
+        yield "item", f"{name}: {cell(before)} → {cell(after)}"
+    before_grid, after_grid = comparison.before, comparison.after
+    if before_grid is None or after_grid is None:
+        return
+    yield "item", f"{word('memory', lang)}: {size(before_grid.memory.total)} → {size(after_grid.memory.total)}"
+    old, new = before_grid.throughput, after_grid.throughput
+    if old is None or new is None:
+        return
+    ratio = comparison.speed_ratio or 0.0
+    speeds = f"{old.tokens_per_second_per_gpu:,.0f} → {new.tokens_per_second_per_gpu:,.0f}"
+    yield "item", f"tokens/s/GPU: {speeds} ({ratio - 1:+.0%})"
+    # Shares of a step, since the steps may be of different batches.
+    shares = [
+        (name, old.components.get(name, 0.0) / old.step_seconds, new.components.get(name, 0.0) / new.step_seconds)
+        for name in dict.fromkeys((*old.components, *new.components))
+    ]
+    moved = sorted((row for row in shares if abs(row[1] - row[2]) >= 0.01), key=lambda row: -abs(row[2] - row[1]))
+    for name, was, now in moved[:6]:
+        yield "item", f"{name}: {was:.0%} → {now:.0%} {word('of_step', lang)}"
