@@ -72,9 +72,7 @@ def test_chain_runs_from_precision_and_parameters_to_the_bound() -> None:
         ("llama3-70b", "GB300", {"task": "lora"}, "dp", "network", 4),
     ],
 )
-def test_first_dimension(
-    model: str, gpu: str, values: Asked, first: str, level: str, tp_enough: int
-) -> None:
+def test_first_dimension(model: str, gpu: str, values: Asked, first: str, level: str, tp_enough: int) -> None:
     facts = conclude(model, gpu, {**SHORT, **values}).facts
     assert (facts["shard_first"], facts["shard_level"], facts["tp_enough"]) == (first, level, tp_enough)
 

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mbridge_advisor import advise
-from mbridge_advisor.advice.plan import bounds_of, make_plan
+from mbridge_advisor.advice.plan import bounds_of, find, make_plan, run_plan
 from mbridge_advisor.advice.programs import program_for
 from mbridge_advisor.inference import infer
 from mbridge_advisor.intake.facts import build_facts
 from mbridge_advisor.intake.request import parse_request
 from mbridge_advisor.knowledge import load
 from mbridge_advisor.layout import parse_layout
+from mbridge_advisor.search import run as run_module
 from mbridge_advisor.search.layouts import balanced_layout, loss_cost
 from mbridge_advisor.search.run import _Pool, _with_schedules
 from mbridge_advisor.search.space import GRID, divisors, expand, grid_columns, schedules, take
@@ -178,3 +179,47 @@ def test_any_request_gets_an_answer(model: str, gpu: str, gpus: int, seq: int, b
         assert grid.memory.decision in ("fits", "tight")
         assert grid.sizes["data_parallel_size"]
     answer.to_dict("zh")
+
+
+@pytest.mark.parametrize("data", REQUESTS, ids=lambda d: f"{d['model']}-{d['cluster']['gpus']}")
+def test_the_bound_hides_no_better_candidate(data: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small blocks that stop early find what one block of everything finds."""
+    plan = make_plan(parse_request(data, BASE), BASE)
+    monkeypatch.setattr(run_module, "BLOCK", 10**9)
+    everything = run_plan(plan, 5)
+    monkeypatch.setattr(run_module, "BLOCK", 16)
+    early = run_plan(plan, 5)
+    assert [dict(c) for c in early.choices] == [dict(c) for c in everything.choices]
+    assert early.score == pytest.approx(everything.score)
+
+
+def test_finalists_differ_in_work() -> None:
+    """More CP with as much larger micro-batches is no alternative."""
+    request = parse_request({"model": "llama3-70b", "cluster": {"gpu": "GB200", "gpus": 64}}, BASE)
+    choices = [f.choice for f in find(request, BASE, 20).finalists]
+    works = [(*(c[n] for n in ("tp", "pp", "ep", "use_megatron_fsdp")), c["mbs"] / c["cp"]) for c in choices]  # type: ignore[operator]
+    assert len(works) > 5
+    assert len(set(works)) == len(works)
+
+
+def test_a_wholly_pinned_grid_is_searched() -> None:
+    grid = {"tp": 2, "pp": 4, "cp": 1, "ep": 1, "vpp": 5}
+    request = {"model": "llama3-70b", "cluster": {"gpu": "GB200", "gpus": 64}, "training": {"mbs": 1}, "grid": grid}
+    (only,) = advise(request).grids[:1]
+    assert only.fields["virtual_pipeline_model_parallel_size"] == 5
+
+
+def test_tentative_suggestions_are_tried_and_can_be_refused() -> None:
+    data: dict[str, Any] = {"model": "deepseek-v3", "cluster": {"gpu": "GB200", "gpus": 256}}
+    request = parse_request({**data, "training": {"precision": "fp8_mx"}}, BASE)
+    outcome = find(request, BASE, 10)
+    tried = {f.plan.facts["cuda_graph_impl"] for f in find(request, BASE, 50).finalists}
+    assert "transformer_engine" in tried
+    scores = [f.score for f in outcome.finalists]
+    assert scores == sorted(scores, reverse=True)
+    refused = parse_request({**data, "training": {"cuda_graph_impl": "none"}}, BASE)
+    assert {f.plan.facts["cuda_graph_impl"] for f in find(refused, BASE, 5).finalists} == {"none"}
+    answer = advise({**data, "training": {"precision": "fp8_mx"}})
+    for grid in answer.grids:
+        captured = grid.fields.get("cuda_graph_impl", "none") != "none"
+        assert captured == ("MB-SET-007" in {r.rule for r in grid.reasons})

@@ -26,7 +26,8 @@ class Plan:
         request: with the settings that sizing rules suggest filled in.
         suggested: short names of those settings.
         advised: what the rules say that suggested them.
-        declined: rules whose tentative suggestions are left aside here.
+        tentative: rules that suggest something tentatively.
+        declined: those whose suggestions are left aside here: all or none.
         assumed: values that nobody gave.
         pinned: open names that the request fixes.
         facts, inference: what is known of the request itself.
@@ -38,6 +39,7 @@ class Plan:
     program: Program
     suggested: tuple[str, ...]
     advised: tuple[Statement, ...]
+    tentative: frozenset[str]
     declined: frozenset[str]
     assumed: Mapping[str, tuple[Value, str]]
     pinned: Mapping[str, Value]
@@ -59,14 +61,15 @@ def make_plan(request: Request, base: Knowledge, *, tentative: bool = True) -> P
     inference = infer(program, facts.values)
     suggested: dict[str, Value] = {}
     sources: set[str] = set()
-    declined: set[str] = set()
+    unsure: set[str] = set()
     for term in base.terms.values():
         if not term.suggests or term.suggests in request.values or term.name not in inference.facts:
             continue
         source = inference.derivations[term.name].source
-        if term.tentative and not tentative:
-            declined.add(source)
-            continue
+        if term.tentative:
+            unsure.add(source)
+            if not tentative:
+                continue
         sources.add(source)
         suggested[term.suggests] = _as(base.terms[term.suggests], inference.facts[term.name])
     advised = tuple(s for s in statements(inference, program, base) if s.rule in sources)
@@ -80,7 +83,8 @@ def make_plan(request: Request, base: Knowledge, *, tentative: bool = True) -> P
         program,
         tuple(suggested),
         advised,
-        frozenset(declined),
+        frozenset(unsure),
+        frozenset() if tentative else frozenset(unsure),
         assumed,
         pinned,
         facts.values,
@@ -162,9 +166,8 @@ def find(
 ) -> Outcome:
     """Search with every suggested setting, and without the tentative ones where there are some."""
     plans = [make_plan(request, base)]
-    plain = make_plan(request, base, tentative=False)
-    if plain.declined:
-        plans.append(plain)
+    if plans[0].tentative:
+        plans.append(make_plan(request, base, tentative=False))
     results = []
     for n, plan in enumerate(plans):
 

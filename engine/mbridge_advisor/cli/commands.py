@@ -258,7 +258,10 @@ def advise(output: str, lang: str, top: int, file: Path | None, plan: bool, **op
     from .inputs import start_from, unpinned, with_notes
 
     start, notes = start_from(file, options)
-    request = _request(options, unpinned(start)[0] if start is not None else None)
+    if start is not None:
+        start, more = unpinned(start)
+        notes = (*notes, *more)
+    request = _request(options, start)
     with _progress(output) as progress:
         result = with_notes(run(request, top=1 if plan else top, progress=progress), notes)
     if plan and result.grids:

@@ -23,9 +23,7 @@ LOGS = (".log", ".out", ".err", ".gz")
 @_lang
 @_output(*FORMATS)
 @_answers
-def diagnose(
-    output: str, lang: str, files: tuple[Path, ...], log: Path | None, symptom: str, **options: Any
-) -> int:
+def diagnose(output: str, lang: str, files: tuple[Path, ...], log: Path | None, symptom: str, **options: Any) -> int:
     """Find out why a run failed, hangs or is slow, from a log, a symptom, a configuration, or all of them.
 
     FILE is a configuration (see `read`), or a log by its name (.log, .out, .err, .gz). Two configurations are compared:

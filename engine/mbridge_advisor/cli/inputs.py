@@ -12,6 +12,7 @@ from ..errors import RequestError
 from ..intake.notes import Note, summary
 from ..intake.read import read_input
 from ..knowledge import load
+from ..knowledge.model import Text
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
 
@@ -37,8 +38,8 @@ def with_notes(result: AnswerT, notes: Iterable[Note]) -> AnswerT:
     return replace(result, notes=(*summary(notes), *result.notes))
 
 
-def unpinned(request: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The request without what ``advise`` searches for, and the fields that were left out."""
+def unpinned(request: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]:
+    """The request without what ``advise`` searches for, and a note that says so."""
     from ..search.space import OPEN
 
     base = load()
@@ -51,4 +52,5 @@ def unpinned(request: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         searched = [k for k in part if k == "recompute" or (k in base.by_field and base.by_field[k].name in OPEN)]
         dropped += searched
         out[section] = {k: v for k, v in part.items() if k not in searched}
-    return out, tuple(dropped)
+    why = Text(f"left open for the search: {', '.join(dropped)}", f"以下取值交由搜索决定：{'、'.join(dropped)}")
+    return out, (Note("grid", "left_open", why=why),) if dropped else ()

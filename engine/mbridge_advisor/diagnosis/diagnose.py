@@ -9,7 +9,7 @@ from typing import Any
 from ..advice.check import SHAPE, judge
 from ..advice.common import as_request, package_version
 from ..advice.results import Grid, NotJudged, Statement
-from ..advice.statements import fill, fix_values, not_judged, statement, statements
+from ..advice.statements import COUNTED, fill, fix_values, not_judged, statement, statements
 from ..errors import RequestError
 from ..evidence.tags import tag_of
 from ..expressions import Conjunction
@@ -65,7 +65,8 @@ def diagnose(
     merged, observed, notes = _merge(checked, hits, (seen, spoken), words, base)
     comparison = None if former_request is None else compare(former_request, merged, base)
     more = _more(merged, hits, (seen, spoken), former_request, comparison, base)
-    open_names = () if _gives_grid(checked, base) else tuple(n for n in SHAPE if n not in merged.values)
+    whole = former_request is not None or _gives_grid(checked, base)
+    open_names = () if whole else tuple(n for n in SHAPE if n not in merged.values)
     inference, program, judged = judge(merged, base, open_names=open_names, more=more)
     case = _Case(base, merged.revision, inference, program, frozenset(more) | observed.keys())
     causes = case.causes(hits, words)
@@ -114,7 +115,7 @@ class _Case:
                 phrase = next((words.rules[name] for name in family if name in words.rules), None)
                 cause = self._diagnosed(here, mine, phrase)
                 found += [cause] if cause else []
-        named = {c.rule for c in found} | {s.rule for c in found for s in c.behind}
+        named = {c.rule for c in found}
         for finding in statements(self.inference, self.program, self.base, kinds=("constraint", "pitfall")):
             if finding.severity == "error" and finding.rule not in named:
                 found.append(self._of_config(finding))
@@ -156,8 +157,8 @@ class _Case:
             estimate = any(name.startswith("estimated_") for name in self._read(rule))
             certainty = "likely" if estimate else "confirmed"
         elif hits or phrase:
-            if rule.refines and verdict is not True:
-                return None  # the general one says all that is known
+            if verdict is not True and (rule.refines or (not hits and not self._askable(verdict))):
+                return None  # a general one says all that is known, or nobody could tell what is missing
             certainty = "likely" if (verdict is True and rule.when) or behind else "possible"
         else:
             return None
@@ -170,6 +171,11 @@ class _Case:
 
     def _judge(self, rule: Rule) -> bool | frozenset[str]:
         return Conjunction(rule.when, self.base.terms).judge(self.inference.facts)
+
+    def _askable(self, names: bool | frozenset[str]) -> bool:
+        """Whether somebody could tell, or a derivation conclude, all of these names."""
+        terms, told = self.base.terms, (n for n in names) if isinstance(names, frozenset) else ()
+        return all(terms[n].section != "derived" or n in COUNTED or self.program.derivers(n) for n in told)
 
     def _read(self, rule: Rule) -> frozenset[str]:
         return Conjunction(rule.when, self.base.terms).names

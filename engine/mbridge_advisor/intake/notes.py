@@ -13,13 +13,14 @@ from ..errors import RequestError
 from ..knowledge.model import Knowledge, Term, Text, Value
 from .request import check_value, parse_word
 
-Status = Literal["taken", "default", "no_bearing", "not_modelled", "unresolved", "unknown"]
+Status = Literal["taken", "default", "left_open", "no_bearing", "not_modelled", "unresolved", "unknown"]
 MATTERS: tuple[Status, ...] = ("not_modelled", "unresolved", "unknown")
 
 NOTHING = Text("", "")
 _WORDS: Mapping[Status, Text] = {
     "taken": Text("taken", "已采用"),
     "default": Text("default of the program", "原程序默认值"),
+    "left_open": Text("not taken", "未采用"),
     "no_bearing": Text("without bearing on the layout", "与并行布局无关"),
     "not_modelled": Text("matters, but isn't modelled", "有影响但未建模"),
     "unresolved": Text("value could not be resolved", "取值无法确定"),
@@ -34,7 +35,8 @@ class Note:
     Attributes:
         key: as the input writes it.
         status: ``taken``; ``default`` (the input leaves it out and its program's default isn't Bridge's);
-            ``no_bearing``; and what matters: ``not_modelled``, ``unresolved``, ``unknown``.
+            ``left_open`` (for the search); ``no_bearing``; and what matters: ``not_modelled``, ``unresolved``,
+            ``unknown``.
         field: the request's field that it became, or "".
         value: the value in the request, or as written.
         why: more in words; may be empty.
@@ -83,7 +85,7 @@ def summary(notes: Iterable[Note]) -> tuple[Text, ...]:
                 f"{count['no_bearing']} 项与并行布局无关。",
             )
         )
-    lines += [Text(n.text("en"), n.text("zh")) for n in every if n.matters]
+    lines += [Text(n.text("en"), n.text("zh")) for n in every if n.matters or n.status == "left_open"]
     return tuple(lines)
 
 

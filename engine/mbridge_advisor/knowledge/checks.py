@@ -276,7 +276,9 @@ class _Checks:
                     place.at(key).wrong(f"a {rule.kind} has no {key}", "kind: diagnosis")
             return
         if rule.refines is not None and (rule.refines not in ids or rule.refines == rule.id):
-            place.at("refines").wrong(f"there is no rule {rule.refines!r}", near_miss(rule.refines, sorted(map(str, ids))))
+            place.at("refines").wrong(
+                f"there is no rule {rule.refines!r}", near_miss(rule.refines, sorted(map(str, ids)))
+            )
         if not (rule.signs or rule.symptoms.en or rule.when or rule.refines):
             place.wrong("nothing leads to this diagnosis", "signs, symptoms or conditions")
         for n, cause in enumerate(rule.causes):

@@ -23,6 +23,19 @@ from .space import MICRO_BATCH_SIZES as MBS
 
 LAYOUT = "pipeline_model_parallel_layout"
 SAMPLE = 2048  # candidates on which the order of the rules is chosen
+READ = (
+    *GRID,
+    *SCHEDULE,
+    "sequence_parallel",
+    "mbs",
+    "row",
+    "layout",
+    "dp",
+    "edp",
+    "etp_effective",
+    "sp_effective",
+    "num_microbatches",
+)  # columns that the estimates and the answer read
 BLOCK = 512  # candidates that are resolved at once, most promising first
 
 
@@ -230,6 +243,13 @@ class _Space:
         self.rules = [step for rule, step in program.constraints.items() if rule not in pool.judged]
         self.preferences = [step for step in program.rules.values() if step.prefer]
         self.capacity = float(gpu.memory_bytes)
+        quantities = (step for step in program.steps.values() if step.rule is None)
+        self.more = any(not step.inputs.isdisjoint(RECOMPUTE) for step in quantities)
+        if not self.more:  # then nothing is worked out again, and most columns have served
+            names = set(READ).union(*(step.when.names for step in (*self.rules, *self.preferences)))
+            names = names.union(*(that.names for step in self.preferences for that, _ in step.prefer))
+            names |= {f"{name}?" for name in names}
+            pool.columns = {name: column for name, column in pool.columns.items() if name in names}
 
     def possible(self) -> tuple[Columns, _Part | None]:
         """The rows that fit with the most recompute that the rules leave them; and the one that comes nearest."""
@@ -302,7 +322,7 @@ class _Space:
             full[name] = np.array([row[name] or (0 if name.endswith("layers") else "") for row in table])[index]
         modules = sorted({m for r in self.recomputes for m in r.modules})
         full[RECOMPUTE[3]] = {m: np.array([r.has(m) for r in self.recomputes])[index] for m in modules}
-        return self.pool.program.columns(full)
+        return self.pool.program.columns(full) if self.more else full
 
     def _legal(self, columns: Columns, levels: int) -> NDArray[np.bool_]:
         """Which rows break no rule that reads the recompute choice, shape (rows, levels).

@@ -105,7 +105,7 @@ def plan(result: SmokePlan, lang: str) -> str:
         out += [f"## {word(name, lang)}", "", *(f"{mark} {item[lang]}" for item in items), ""]
         if name == "preconditions":
             out += [f"## {word('plan_command', lang)}", "", "```bash", *result.command, "```", ""]
-    out += [*_notes(result, lang), "", f"**{word('confirm', lang)}**: {result.question[lang]}"]
+    out += [*_notes(result, lang), "", f"**{word('question', lang)}**: {result.question[lang]}"]
     return "\n".join(out)
 
 

@@ -133,7 +133,7 @@ def print_plan(plan: SmokePlan, console: Console, lang: str) -> None:
             for line in plan.command:
                 console.print(Styled(f"  {line}"), soft_wrap=True)
     _notes(plan, console, lang)
-    _title(word("confirm", lang), console)
+    _title(word("question", lang), console)
     console.print(Styled(plan.question[lang], style="bold yellow"))
 
 

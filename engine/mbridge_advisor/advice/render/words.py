@@ -21,7 +21,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "success": ("It has succeeded when", "成功标准"),
     "stop": ("To stop it", "停止方法"),
     "clean_up": ("To clean up", "清理"),
-    "confirm": ("Confirm", "确认"),
+    "question": ("Confirm", "确认"),
     "on": ("on", "运行于"),
     "judged_at": ("Judged at Megatron Bridge {0}; knowledge {1}", "依据 Megatron Bridge {0}；知识库 {1}"),
     "grids": ("Grids, best first", "推荐网格（由优到劣）"),

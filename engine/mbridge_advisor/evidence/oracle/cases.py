@@ -212,8 +212,6 @@ def _finetune(rng: random.Random, case: Case) -> None:
         case["average_in_collective"] = rng.random() < 0.5
     if rng.random() < 0.3:
         case["packed_sequence"] = True
-    if case["task"] == "lora" and rng.random() < 0.8:
-        case["pretrained_checkpoint"] = "checkpoint"
 
 
 def _overlap(rng: random.Random, case: Case) -> None:

@@ -51,6 +51,7 @@ STATED: Mapping[str, Value] = {
     "hidden_dropout": 0.0,
     "bias_activation_fusion": False,
     "bias_dropout_fusion": False,
+    "calculate_per_token_loss": False,
     "check_for_nan_in_loss": True,
     "experimental_attention_variant": None,
     "gradient_accumulation_fusion": True,
@@ -66,6 +67,9 @@ STATED: Mapping[str, Value] = {
 BEYOND: Mapping[str, str] = {
     "MB-EP-007": "the constructor of Transformer Engine's grouped experts",
     "MB-EP-011": "the forward pass of an MoE layer after its router",
+    "MB-MLA-004": "the forward pass of multi-latent attention on packed sequences",
+    "MB-MLA-005": "the fused attention layer, which the local specification doesn't have",
+    "MB-MLA-006": "the fused attention layer, which the local specification doesn't have",
     "MB-REC-011": "the forward pass of a multi-token prediction layer",
 }
 COUNTS = ("verdict", "stage", "unsupported", "rules", "alone", "located", "values")
@@ -114,6 +118,8 @@ class Ours:
             # as Bridge's precision recipes have it
             "fp8_param_gather": precision in ("fp8_cs", "fp8_mx", "fp8_delayed"),
             "reuse_grad_buf_for_mxfp8_param_ag": precision == "fp8_mx",
+            # adapters need one, and a request seldom says where it lies; the worker has this folder
+            "pretrained_checkpoint": "checkpoint" if case.get("task") == "lora" else None,
             # the worker's environment has none of these
             **{name: None for name, term in known.items() if term.section == "environment"},
         }

@@ -368,6 +368,8 @@ class Oracle:
 
         # Apex's kernel and the fused dispatchers are taken as installed: their absence is no rule of the sources.
         module("core.tensor_parallel.layers")._grad_accum_fusion_available = True
+        # It expects a layer of Transformer Engine, which the layers built here are not.
+        self.te.set_save_original_input = lambda module: None
         # Graphs are not captured here, so the state that their manager asks for is not set up.
         module("core.transformer.cuda_graphs").CudaGraphManager.__init__ = lambda graph, *args, **kwargs: (
             torch.nn.Module.__init__(graph)
