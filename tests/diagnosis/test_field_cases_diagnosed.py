@@ -1,9 +1,11 @@
-"""All public field reports through ``diagnose``: what was told (symptom, error words, configuration) leads to the cause.
+"""All public field reports through ``diagnose``: what was told (symptom, error words, configuration) leads to the
+cause.
 
 A report is right when
 
 - each rule id that it names is answered: one of our rules for it is a cause, stands behind one, is said to hang on a
-  value that is asked for (not where the report is ``invalid``), or speaks of the configuration; one that a valid configuration leaves quiet counts as answered where it was judged;
+  value that is asked for (not where the report is ``invalid``), or speaks of the configuration; one that a
+  valid configuration leaves quiet counts as answered where it was judged;
 - ``invalid``: a cause is found, and it is one of those rules, or has one of them behind it;
 - ``valid``, ``explain``, ``insufficient_information``: no rule of the code is said to be broken;
 - ``insufficient_information``: something is asked for;
@@ -25,7 +27,6 @@ DIAGNOSES: Mapping[str, list[str]] = read("diagnosis_case_rules.yaml")
 # What a report tells beyond symptom and error words, as a log would show it, or by our names.
 TOLD: Mapping[str, Mapping[str, Any]] = {
     "FC-073": {"log": ["NPU out of memory. Tried to allocate 26.44 GiB"]},
-    "FC-069": {"log": ["CUDA out of memory. Tried to allocate 9.27 GiB"]},
     "FC-043": {"log": ["ValueError: num_query_groups (2) must be a multiple of tensor_model_parallel_size (8)."]},
     "FC-113": {"set": {"host_memory": 1_500_000_000_000}},
     "FC-121": {"set": {"use_megatron_fsdp": True}},

@@ -1,6 +1,7 @@
 """The command line. Thin: it reads options, calls :mod:`mbridge_advisor.advice`, prints, and sets the exit code.
 
-Exit codes: 0 fine; 1 ``check`` or ``estimate`` found an error in the configuration, ``diagnose`` a cause; 2 bad input; 3 no grid fits.
+Exit codes: 0 fine; 1 ``check`` or ``estimate`` found an error in the configuration, ``diagnose`` a cause; 2 bad
+input; 3 no grid fits.
 """
 
 from __future__ import annotations

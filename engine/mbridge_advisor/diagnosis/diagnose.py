@@ -247,8 +247,8 @@ class _Case:
 
 
 _OTHER_CONFIG = Text(
-    "The given configuration doesn't break this rule, so the run didn't use it as it stands: look for overrides, fields "
-    "that the installed version names otherwise, or a layout left from before a change.",
+    "The given configuration doesn't break this rule, so the run didn't use it as it stands: look for overrides, "
+    "fields that the installed version names otherwise, or a layout left from before a change.",
     "给定的配置并不违反该规则，说明实际运行用的不是这份配置：请检查覆盖项、已安装版本中改名的字段，或修改后遗留的旧布局。",
 )
 

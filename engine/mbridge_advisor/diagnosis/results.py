@@ -20,7 +20,8 @@ class Cause:
 
     Attributes:
         rule, kind, severity, status: of the rule that gives it, as it stands at the asked release.
-        certainty: ``confirmed`` (a message that only this produces, or numbers that prove it), ``likely``, ``possible``.
+        certainty: ``confirmed`` (a message that only this produces, or numbers that prove it), ``likely`` or
+            ``possible``.
         message: what happened, with numbers filled in.
         because: why.
         evidence: where it was seen; empty where a configuration alone shows it.

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from ..errors import RequestError
 from ..knowledge.model import Text
@@ -55,7 +55,7 @@ def read_lines(log: Log, reading: Reading) -> Iterator[bytes]:
             reason = f"can't be read ({getattr(problem, 'strerror', None) or problem})"
             raise RequestError("log", str(log), reason, "Check the path.") from None
     elif hasattr(log, "read"):
-        yield from _stream(log, reading)
+        yield from _stream(cast(BinaryIO, log), reading)
     else:
         for text in log:
             for line in str(text).encode("utf-8", "replace").splitlines() or [b""]:

@@ -87,7 +87,8 @@ class Template:
 
     def match(self, line: str) -> dict[str, Value] | None:
         """The values in a line that :func:`plain` has been through, or None where it doesn't match."""
-        position, captured = 0, []
+        position = 0
+        captured: list[Any] = []
         for part in self._parts:
             found = part.search(line, position)
             if found is None:
@@ -129,4 +130,4 @@ def size(text: str) -> int:
     """Bytes of a size such as ``1.19 GiB``, ``640 MB`` or ``0 bytes``; PyTorch's and NVIDIA's GiB count in 1024."""
     found: Any = _SIZE.search(text)
     power = " kmgt".index(found.group(2).lower() or " ")
-    return round(float(found.group(1)) * (1024 if found.group(3) else 1000) ** power)
+    return round(float(found.group(1)) * float((1024 if found.group(3) else 1000) ** power))
