@@ -18,7 +18,7 @@ from typing import IO, Any
 import click
 
 from ..errors import AdvisorError, RequestError
-from .commands import _answers, _lang
+from .common import answers, lang_option
 
 MAX_LINE = 4 * 2**20  # bytes
 AHEAD = 4  # lines that each worker may be ahead of the one that is written next
@@ -39,8 +39,8 @@ class BatchError(AdvisorError):
 @click.option("--top", type=click.IntRange(1, 50), default=1, help="advise: how many grids.")
 @click.option("--dask", "dask_address", metavar="ADDRESS", help="Work on a Dask cluster (needs the extra `dask`).")
 @click.option("--ray", "ray_address", metavar="ADDRESS", help="Work on a Ray cluster (needs the extra `ray`).")
-@_lang
-@_answers
+@lang_option
+@answers
 def batch(
     command: str,
     file: Path,

@@ -13,7 +13,7 @@ import click
 from ..advice.check import check
 from ..advice.results import Report
 from ..errors import AdvisorError, RequestError
-from .commands import _emit, _request
+from .common import FORMATS, answers, emit, lang_option, output_option, request_options, to_request
 from .inputs import start_from, with_notes
 
 
@@ -27,13 +27,13 @@ def check_files(files: Sequence[Path], options: Mapping[str, Any], output: str, 
         start, notes = start_from(None, options)
         if start is None and not any(options.values()):
             raise RequestError("check", None, "was given nothing to check", "Give a file or --set name=value.")
-        return _print([(None, with_notes(check(_request(dict(options), start)), notes), notes)], [], output, lang)
+        return _print([(None, with_notes(check(to_request(dict(options), start)), notes), notes)], [], output, lang)
     done: list[tuple[Path | None, Report, Any]] = []
     failed: list[tuple[Path, AdvisorError]] = []
     for file in files:
         try:
             start, notes = start_from(file, options)
-            report = check(_request(dict(options), copy.deepcopy(start)))
+            report = check(to_request(dict(options), copy.deepcopy(start)))
         except AdvisorError as problem:
             if len(files) == 1 and output not in ("sarif", "github"):
                 raise
@@ -64,13 +64,27 @@ def _print(
         else:
             for file, report, _ in done:
                 click.secho(f"{file}", bold=True)
-                _emit(report, output, lang, "report")
+                emit(report, output, lang, "report")
     else:
         for _, report, _ in done:
-            _emit(report, output, lang, "report")
+            emit(report, output, lang, "report")
     if output not in ("sarif", "github"):
         for file, problem in failed:
             click.secho(f"{file}: error: {problem}", fg="red", err=True)
     if failed:
         return 2
     return max((report.exit_code for _, report, _ in done), default=0)
+
+
+@click.command("check")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
+@request_options
+@lang_option
+@output_option(*FORMATS, "sarif", "github")
+@answers
+def check_command(output: str, lang: str, files: tuple[Path, ...], **options: Any) -> int:
+    """Judge configurations: FILEs (run_config.yaml, launch scripts, ... see `read`), --set pairs, or both.
+
+    Example: mbridge-advisor check --set tp=2 --set pp=2 --set ep=8 --set etp=1 --gpus 16
+    """
+    return check_files(files, options, output, lang)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..errors import RequestError
-from .commands import FORMATS, _answers, _emit, _lang, _output, _request, _request_options
+from .common import FORMATS, answers, emit, lang_option, output_option, request_options, to_request
 
 LOGS = (".log", ".out", ".err", ".gz")
 
@@ -19,10 +19,10 @@ LOGS = (".log", ".out", ".err", ".gz")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILE]...")
 @click.option("--log", type=click.Path(path_type=Path, allow_dash=True), help="Log, plain or gzip; - reads it here.")
 @click.option("--symptom", default="", help="What happens, in words, in English or Chinese.")
-@_request_options
-@_lang
-@_output(*FORMATS)
-@_answers
+@request_options
+@lang_option
+@output_option(*FORMATS)
+@answers
 def diagnose(output: str, lang: str, files: tuple[Path, ...], log: Path | None, symptom: str, **options: Any) -> int:
     """Find out why a run failed, hangs or is slow, from a log, a symptom, a configuration, or all of them.
 
@@ -42,13 +42,13 @@ def diagnose(output: str, lang: str, files: tuple[Path, ...], log: Path | None, 
         raise RequestError("--log", str(logs[1]), "is one log too many", "Join them: cat *.log | ... --log -")
     before = None
     if len(configs) == 2:
-        before = _request(_cluster(options), start_from(configs[0], options)[0])
+        before = to_request(_cluster(options), start_from(configs[0], options)[0])
     start, notes = start_from(configs[-1] if configs else None, options)
     given = start is not None or any(value for name, value in options.items() if name != "kind")
     source = sys.stdin.buffer if logs and str(logs[0]) == "-" else logs[0] if logs else None
-    request = _request(dict(options), start) if given else None
+    request = to_request(dict(options), start) if given else None
     result = with_notes(run(request, log=source, symptom=symptom, before=before), notes)
-    _emit(result, output, lang, "diagnosis")
+    emit(result, output, lang, "diagnosis")
     return result.exit_code
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import AdvisorError
-from .commands import FORMATS, Command, _answers, _lang, _output, _progress, _rows
+from .common import FORMATS, Command, answers, lang_option, output_option, print_table, progress_bar
 
 if TYPE_CHECKING:
     from ..evidence.verify import Verification
@@ -41,16 +41,16 @@ def _verified(
 ) -> Verification:
     from ..evidence.verify import verify as run
 
-    with _progress(output) as progress:
+    with progress_bar(output) as progress:
         return run(base, bridge_source, core_source, revision, progress)
 
 
 @click.command()
 @_sources
 @click.option("--revision", help="Release to compare with; a git repository is read at this tag.")
-@_lang
-@_output("text", "json")
-@_answers
+@lang_option
+@output_option("text", "json")
+@answers
 def verify(bridge_source: Path, core_source: Path | None, revision: str | None, lang: str, output: str) -> int:
     """Look every cited place up in a source of Megatron Bridge. Nothing in it is executed or changed.
 
@@ -109,8 +109,8 @@ def evidence() -> None:
 @evidence.command()
 @_sources
 @click.option("--revision", multiple=True, help="Release; may be repeated. All known ones by default.")
-@_output("text", "json")
-@_answers
+@output_option("text", "json")
+@answers
 def record(bridge_source: Path, core_source: Path | None, revision: tuple[str, ...], output: str) -> int:
     """Write what is found at releases to knowledge/evidence/anchors/; what isn't reviewed stays to be accepted."""
     from ..evidence.verify import record as run
@@ -137,8 +137,8 @@ def record(bridge_source: Path, core_source: Path | None, revision: tuple[str, .
 @click.option("--on", "day", default=None, help="Day, e.g. 2026-12-02; today by default.")
 @click.option("--all", "everything", is_flag=True, help="Everything that was found and isn't accepted yet.")
 @click.argument("names", nargs=-1)
-@_output("text", "json")
-@_answers
+@output_option("text", "json")
+@answers
 def accept(
     revision: tuple[str, ...],
     reviewer: str,
@@ -180,8 +180,8 @@ def matrix() -> None:
 
 
 @matrix.command()
-@_output("text", "json")
-@_answers
+@output_option("text", "json")
+@answers
 def build(output: str) -> int:
     """Compute compat_matrix.yaml from the rules and the evidence."""
     from ..evidence.matrix import write
@@ -197,8 +197,8 @@ def build(output: str) -> int:
 
 
 @matrix.command()
-@_output("text", "json")
-@_answers
+@output_option("text", "json")
+@answers
 def check(output: str) -> int:
     """Fail (exit 1) where the matrix is stale, or a rule claims more than its evidence."""
     from ..evidence.matrix import check as run
@@ -225,9 +225,9 @@ def check(output: str) -> int:
 @click.option("--revision", help="Only this release.")
 @click.option("--counts", "counted", is_flag=True, help="Numbers by kind instead of rows.")
 @click.argument("names", nargs=-1)
-@_lang
-@_output(*FORMATS)
-@_answers
+@lang_option
+@output_option(*FORMATS)
+@answers
 def show(
     kind: str | None,
     tag: str | None,
@@ -259,7 +259,7 @@ def show(
             for t in tags
             for k, by in counts(rows, t).items()
         ]
-        _rows(table, output)
+        print_table(table, output)
     elif output == "json":
         click.echo(
             json.dumps(
@@ -269,7 +269,9 @@ def show(
             )
         )
     else:
-        _rows([{"rule": r.name, "kind": r.kind, **{t: _cell(r.cells[t], lang) for t in tags}} for r in rows], output)
+        print_table(
+            [{"rule": r.name, "kind": r.kind, **{t: _cell(r.cells[t], lang) for t in tags}} for r in rows], output
+        )
     return 0
 
 
@@ -294,9 +296,9 @@ def _cell(cell: Any, lang: str) -> str:
 @click.argument("tag")
 @_sources
 @click.option("--dry-run", is_flag=True, help="Write nothing.")
-@_lang
-@_output("text", "json")
-@_answers
+@lang_option
+@output_option("text", "json")
+@answers
 def add_release(tag: str, bridge_source: Path, core_source: Path | None, dry_run: bool, lang: str, output: str) -> int:
     """Add a release: read its pins and versions, look all anchors up, say what a person must look at.
 
@@ -309,7 +311,7 @@ def add_release(tag: str, bridge_source: Path, core_source: Path | None, dry_run
     from ..knowledge.locate import find_root
 
     root = find_root()
-    with _progress(output) as progress:
+    with progress_bar(output) as progress:
         result = _writing(lambda: add(root, tag, bridge_source, core_source, progress, dry_run))
     if output == "json":
         click.echo(json.dumps(result.to_dict(lang), ensure_ascii=False, indent=2))
@@ -331,9 +333,9 @@ def add_release(tag: str, bridge_source: Path, core_source: Path | None, dry_run
 @click.argument("head", required=False)
 @click.option("--scenarios", type=click.Path(path_type=Path), help="More questions: a file of JSON lines.")
 @click.option("--no-corpus", is_flag=True, help="Without the shipped recipes and the grid of requests.")
-@_lang
-@_output("markdown", "json")
-@_answers
+@lang_option
+@output_option("markdown", "json")
+@answers
 def review(base: str, head: str | None, scenarios: Path | None, no_corpus: bool, lang: str, output: str) -> int:
     """What a change of the knowledge base does: BASE and HEAD are commits or folders; HEAD is the work tree by default.
 
@@ -347,7 +349,7 @@ def review(base: str, head: str | None, scenarios: Path | None, no_corpus: bool,
     from ..knowledge.locate import find_root
 
     more = read_scenarios(scenarios) if scenarios else []
-    with _progress("json" if output == "json" else "text") as progress:
+    with progress_bar("json" if output == "json" else "text") as progress:
         result = run(base, head, find_root(), more, progress, corpus=not no_corpus)
     if output == "json":
         click.echo(json.dumps(result.to_dict(), ensure_ascii=False, indent=2))
@@ -356,8 +358,25 @@ def review(base: str, head: str | None, scenarios: Path | None, no_corpus: bool,
     return result.exit_code
 
 
-def register(cli: click.Group, revisions: click.Group) -> None:
-    """Put the commands into the command line."""
-    for command in (verify, evidence, matrix, review):
-        cli.add_command(command)
-    revisions.add_command(add_release)
+@click.group()
+def knowledge() -> None:
+    """For maintainers: the knowledge base itself."""
+
+
+@knowledge.command()
+@click.option("--root", type=click.Path(path_type=Path), help="Folder that holds knowledge/ and schemas/.")
+@output_option("text", "json")
+@answers
+def lint(output: str, root: Path | None) -> int:
+    """Check every file against its schema, every expression, every rule's examples."""
+    from ..knowledge.lint import lint as run
+    from ..knowledge.locate import find_root
+
+    problems = run(find_root(root))
+    if output == "json":
+        click.echo(json.dumps([vars(p) for p in problems], ensure_ascii=False, indent=2))
+    else:
+        for problem in problems:
+            click.echo(str(problem))
+        click.echo(f"{len(problems)} problem{'s' if len(problems) != 1 else ''}")
+    return int(bool(problems))

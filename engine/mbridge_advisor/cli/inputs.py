@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from ..advice.results import Answer
+from ..advice.inputs import unpinned, with_notes
 from ..errors import RequestError
-from ..intake.notes import Note, summary
+from ..intake.notes import Note
 from ..intake.read import read_input
-from ..knowledge import load
-from ..knowledge.model import Text
 
-AnswerT = TypeVar("AnswerT", bound=Answer)
+__all__ = ["start_from", "unpinned", "with_notes"]
 
 
 def start_from(file: Path | None, options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, tuple[Note, ...]]:
@@ -31,26 +28,3 @@ def start_from(file: Path | None, options: Mapping[str, Any]) -> tuple[dict[str,
     if file is None:
         return None, ()
     return read_input(file, kind, bridge=options.get("bridge"))
-
-
-def with_notes(result: AnswerT, notes: Iterable[Note]) -> AnswerT:
-    """The answer with a summary of what became of the input."""
-    return replace(result, notes=(*summary(notes), *result.notes))
-
-
-def unpinned(request: dict[str, Any]) -> tuple[dict[str, Any], tuple[Note, ...]]:
-    """The request without what ``advise`` searches for, and a note that says so."""
-    from ..search.space import OPEN
-
-    base = load()
-    dropped: list[str] = []
-    out = dict(request)
-    for section in ("grid", "training"):
-        part = out.get(section)
-        if not isinstance(part, Mapping):
-            continue
-        searched = [k for k in part if k == "recompute" or (k in base.by_field and base.by_field[k].name in OPEN)]
-        dropped += searched
-        out[section] = {k: v for k, v in part.items() if k not in searched}
-    why = Text(f"left open for the search: {', '.join(dropped)}", f"以下取值交由搜索决定：{'、'.join(dropped)}")
-    return out, (Note("grid", "left_open", why=why),) if dropped else ()

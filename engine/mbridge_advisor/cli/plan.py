@@ -7,15 +7,15 @@ from typing import Any
 
 import click
 
-from .commands import FORMATS, _answers, _emit, _lang, _output, _request, _request_options
+from .common import FORMATS, answers, emit, lang_option, output_option, request_options, to_request
 
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@_request_options
-@_lang
-@_output(*FORMATS)
-@_answers
+@request_options
+@lang_option
+@output_option(*FORMATS)
+@answers
 def plan(output: str, lang: str, file: Path | None, **options: Any) -> int:
     """Plan the smallest smoke run that proves that a grid initialises. Nothing is run.
 
@@ -27,6 +27,6 @@ def plan(output: str, lang: str, file: Path | None, **options: Any) -> int:
     from .inputs import start_from, with_notes
 
     start, notes = start_from(file, options)
-    result = run(_request(options, start), recipe=options.get("recipe"))
-    _emit(with_notes(result, notes), output, lang, "plan")
+    result = run(to_request(options, start), recipe=options.get("recipe"))
+    emit(with_notes(result, notes), output, lang, "plan")
     return result.exit_code

@@ -7,16 +7,16 @@ import json
 import click
 
 from ..intake.kinds import KINDS
-from .commands import _answers, _lang, _Names, _output
+from .common import Names, answers, lang_option, output_option
 
 
 @click.command("read")
 @click.argument("source")
 @click.option("--kind", type=click.Choice(KINDS), help="What SOURCE is, where its content doesn't tell.")
-@click.option("--bridge", type=_Names("bridge"), help="Megatron Bridge release to ask about.")
-@_lang
-@_output("text", "json")
-@_answers
+@click.option("--bridge", type=Names("bridge"), help="Megatron Bridge release to ask about.")
+@lang_option
+@output_option("text", "json")
+@answers
 def read(source: str, kind: str | None, bridge: str | None, lang: str, output: str) -> None:
     """Show how a config, launch script or recipe is understood: the request, and a note on every field of SOURCE.
 

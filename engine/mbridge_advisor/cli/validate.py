@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .commands import FORMATS, _answers, _output, _progress
+from .common import FORMATS, answers, output_option, progress_bar
 
 if TYPE_CHECKING:
     from ..validation.page import Table
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     help="Scenarios on which the choice of grids is scored: published throughput, performance recipes, or both.",
 )
 @click.option("--write", is_flag=True, help="Keep figures, page and plots in the checkout (docs/validation).")
-@_output(*FORMATS)
-@_answers
+@output_option(*FORMATS)
+@answers
 def validate(data: Path | None, by: Group | None, choice: str, write: bool, output: str) -> None:
     """Signed errors of our figures on every measured and published row, and how often we choose as the vendor did.
 
@@ -49,7 +49,7 @@ def validate(data: Path | None, by: Group | None, choice: str, write: bool, outp
     base = load()
     sources: tuple[Source, ...] = tuple(s for s in SOURCES if choice in (s, "all"))
     rows = Rows.read(data) if data is not None else None
-    with _progress(output) as progress:
+    with progress_bar(output) as progress:
         found = run(base, rows, sources, progress)
     if write:
         for path in page.write(found, Path(base.root)):
