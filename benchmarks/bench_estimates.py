@@ -64,9 +64,13 @@ def main() -> None:
             m = seconds(lambda a=arch, s=settings, g=grids: memory.estimate(a, s, g, gpu), repeat)
             t = seconds(lambda a=arch, s=settings, g=grids: timing.estimate(a, s, g, gpu), repeat)
             if size == 1:
+                one = m + t
                 print(f"{name}: one configuration {m * 1e3:.2f} ms memory + {t * 1e3:.2f} ms time")
             else:
-                print(f"{name}: {size:,} at once {m / size * 1e6:.2f} + {t / size * 1e6:.2f} microseconds each")
+                print(
+                    f"{name}: {size:,} at once {m / size * 1e6:.2f} + {t / size * 1e6:.2f} microseconds each,"
+                    f" {one * size / (m + t):,.0f} times less than one by one"
+                )
     print(f"peak memory of the process {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 
 

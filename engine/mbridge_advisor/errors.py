@@ -5,6 +5,7 @@ Every error that reaches a user names the field, the value, the reason and the w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,10 +37,14 @@ class RequestError(AdvisorError):
         super().__init__(f"{field}{'' if value is None else f': {shown}'} {reason}. {way_out}")
 
     def to_dict(self) -> dict[str, Any]:
+        value = self.value
+        # JSON has neither lists of anything here nor infinity.
+        if not isinstance(value, str | int | float | None) or (isinstance(value, float) and not math.isfinite(value)):
+            value = repr(value)[:200]
         return {
             **super().to_dict(),
             "field": self.field,
-            "value": self.value if isinstance(self.value, str | int | float | bool | None) else repr(self.value)[:200],
+            "value": value,
             "reason": self.reason,
             "way_out": self.way_out,
         }

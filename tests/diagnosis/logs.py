@@ -10,16 +10,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-START = """\
+
+def start(world: int = 64, tp: int = 4, pp: int = 2) -> str:
+    """What a run prints before its first step."""
+    return f"""\
 W1202 10:00:01.123000 4242 torch/distributed/run.py:774] Setting OMP_NUM_THREADS environment variable for each process
-using world size: 64, data-parallel size: 8
-> initialized tensor model parallel with size 4
-> initialized pipeline model parallel with size 2
+using world size: {world}, data-parallel size: {world // (tp * pp)}
+> initialized tensor model parallel with size {tp}
+> initialized pipeline model parallel with size {pp}
 node01:4311:4311 [0] NCCL INFO Bootstrap : Using ib0:10.0.0.1<0>
 node01:4311:4400 [0] NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.
 /opt/venv/lib/python3.12/site-packages/torch/utils/cpp_extension.py:2425: UserWarning: TORCH_CUDA_ARCH_LIST is not set
 INFO:megatron.core.num_microbatches_calculator:setting number of microbatches to constant 16
 """
+
+
+START = start()
 TRACE = """\
 Traceback (most recent call last):
   File "/workspace/pretrain.py", line 120, in <module>
@@ -38,13 +44,14 @@ Root Cause (first observed failure):
 """
 
 
-def steps(first: int, last: int, ms: float = 8123.4, tflops: float = 412.5, loss: str = "2.345678E+00") -> str:
-    """Step lines as Bridge prints them."""
+def steps(first: int, last: int, ms: float = 8123.4, tflops: float = 412.5, nan: int = 0) -> str:
+    """Step lines as Bridge prints them: without the loss where it is NaN."""
+    loss = "" if nan else " lm loss: 2.345678E+00 |"
     return "".join(
         f" [2026-12-02 10:{n % 60:02d}:00] iteration {n:8d}/     100 | consumed samples: {n * 512:12d} |"
         f" elapsed time per iteration (ms): {ms:.1f} | throughput per GPU (TFLOP/s/GPU): {tflops:.1f} |"
-        f" learning rate: 3.000000E-04 | global batch size:   512 | lm loss: {loss} | loss scale: 1.0 |"
-        f" grad norm: 1.234 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        f" learning rate: 3.000000E-04 | global batch size:   512 |{loss} loss scale: 1.0 |"
+        f" grad norm: 1.234 | number of skipped iterations:   0 | number of nan iterations: {nan:3d} |\n"
         for n in range(first, last)
     )
 
@@ -414,7 +421,7 @@ def failing() -> Iterator[Log]:
     yield Log("OOM by other processes", START + torchrun(oom("2.50 GiB", process="40.00 GiB"), 3), "MB-OOM-008", 3)
     yield Log(
         "OOM by model state",
-        START + torchrun(oom("2.50 GiB"), 3),
+        start(8, 8, 1) + torchrun(oom("2.50 GiB"), 3),
         "MB-OOM-005",
         3,
         request=BIG,
@@ -422,7 +429,7 @@ def failing() -> Iterator[Log]:
     )
     yield Log(
         "OOM by activations",
-        START + torchrun(oom("4.00 GiB"), 3),
+        start(8, 2, 1) + torchrun(oom("4.00 GiB"), 3),
         "MB-OOM-006",
         3,
         request=LONG,
@@ -430,7 +437,7 @@ def failing() -> Iterator[Log]:
     )
     yield Log(
         "OOM by logits",
-        START + torchrun(oom("3.91 GiB"), 7),
+        start(8, 1, 1) + torchrun(oom("3.91 GiB"), 7),
         "MB-OOM-003",
         7,
         request=LLAMA,
@@ -490,13 +497,13 @@ def failing() -> Iterator[Log]:
     )
     yield Log(
         "impossible speed",
-        START + steps(1, 30, ms=900.0, tflops=1500.0),
+        start(8, 1, 1) + steps(1, 30, ms=900.0, tflops=1500.0),
         "MB-SPEED-001",
         request=LLAMA,
         observed={"log_flops": 1.5e15, "log_step_seconds": 0.9},
     )
-    yield Log("slow", START + steps(1, 30, ms=60000.0, tflops=40.0), "MB-SPEED-003", request=LLAMA)
-    yield Log("loss is NaN", START + steps(1, 5) + steps(5, 9, loss="nan"), "MB-NAN-001")
+    yield Log("slow", start(8, 1, 1) + steps(1, 30, ms=60000.0, tflops=40.0), "MB-SPEED-003", request=LLAMA)
+    yield Log("loss is NaN", START + steps(1, 5) + steps(5, 9, nan=1), "MB-NAN-002", observed={"log_nan_steps": 4.0})
 
 
 # Logs on which nothing may fire: other programs, and healthy runs with frightening words.

@@ -9,7 +9,7 @@ import pytest
 from mbridge_advisor.advice.check import check as check_config
 from mbridge_advisor.errors import KnowledgeError
 from mbridge_advisor.evidence.matrix import build, check, render, select
-from mbridge_advisor.evidence.store import load_evidence
+from mbridge_advisor.evidence.store import condition_digest, load_evidence
 from mbridge_advisor.evidence.tags import tag_of
 from small_world import BRIDGE_CONFIG, CORE_CONFIG, World, write
 from test_verify import CONFIG, CORE, recorded, run
@@ -85,18 +85,54 @@ def test_a_broken_citation_is_an_overclaim(built: World) -> None:
     assert ("overclaims", "MB-WORLD-001", "v0.6.0") in complaints(built)
 
 
-def test_a_run_of_the_real_code_is_evidence(built: World) -> None:
-    bridge, core = built.commits["v0.6.0"]
-    text = (
-        f"id: run-1\nrevision: v0.6.0\nbridge_commit: '{bridge}'\ncore_commit: '{core}'\nseed: 1\ntried: 10\n"
-        "disagreements: 0\ndate: '2026-12-02'\nrules: {MB-SP-001: 3, MB-WORLD-001: 0}\n"
+def execution(world: World, **rules: int) -> str:
+    """The record of a run at v0.6.0 that confirmed rules (``_`` for ``-``) as they stand."""
+    knowledge, tag = world.knowledge, "v0.6.0"
+    bridge, core = world.commits[tag]
+    confirmed = {name.replace("_", "-"): number for name, number in rules.items()}
+    return json.dumps(
+        {
+            **{"id": "run-1", "revision": tag, "bridge_commit": bridge, "core_commit": core, "seed": 1},
+            **{"tried": 10, "disagreements": 0, "date": "2026-12-02", "rules": confirmed},
+            "conditions": {name: condition_digest(knowledge, name, knowledge.revisions[tag]) for name in confirmed},
+        }
     )
+
+
+def test_a_run_of_the_real_code_is_evidence(built: World) -> None:
+    core = built.commits["v0.6.0"][1]
+    text = execution(built, MB_SP_001=3, MB_WORLD_001=0)
     built.write_knowledge({RULES: lambda t: t.replace("condition: sequence_parallel tp 1", "condition: nothing")})
     assert cells(built, "MB-SP-001")["v0.6.0"] == ("untested", "doc_only")
     write(built.root, {"knowledge/evidence/executions/one.yaml": text})
     assert cells(built, "MB-SP-001")["v0.6.0"] == ("holds", "code_verified")
     write(built.root, {"knowledge/evidence/executions/one.yaml": text.replace(core, "0" * 40)})  # other code
     assert cells(built, "MB-SP-001")["v0.6.0"] == ("untested", "doc_only")
+
+
+def test_a_run_counts_for_what_it_tried_only(built: World) -> None:
+    """A changed condition, of the rule or of a quantity that it reads, ends what a run says of it; texts don't."""
+    anchor = {RULES: lambda t: t.replace("condition: world_size size", "condition: nothing")}
+    built.write_knowledge(anchor)
+    write(built.root, {"knowledge/evidence/executions/one.yaml": execution(built, MB_WORLD_001=5)})
+    run("matrix", "build")
+    assert cells(built, "MB-WORLD-001")["v0.6.0"] == ("holds", "code_verified")
+
+    def changed(old: str, new: str, file: str = RULES) -> tuple[str, str | None]:
+        def edit(text: str) -> str:
+            return anchor[RULES](text).replace(old, new) if file == RULES else text.replace(old, new)
+
+        built.write_knowledge({**anchor, file: edit})
+        return cells(built, "MB-WORLD-001")["v0.6.0"]
+
+    assert changed("Whole copies.", "Because.") == ("holds", "code_verified")
+    assert changed("world_size % dense_ranks != 0", "world_size % dense_ranks > 1") == ("untested", "doc_only")
+    messages = {c.revision: c.message for c in check(built.knowledge) if (c.kind, c.name) == ("stale", "MB-WORLD-001")}
+    assert "What it says has changed since run-1." in messages["v0.6.0"]
+    assert ("overclaims", "MB-WORLD-001", "v0.6.0") in complaints(built)
+    assert changed("formula: tp * pp", "formula: tp * pp * 1", "quantities/grid.yaml") == ("untested", "doc_only")
+    built.write_knowledge(anchor)
+    assert cells(built, "MB-WORLD-001")["v0.6.0"] == ("holds", "code_verified")
 
 
 def carried(**change: str) -> str:

@@ -44,6 +44,9 @@ def test_there_is_one_for_each_kind_of_file_and_interface() -> None:
         "diagnosis",
         "estimate",
         "plan",
+        "explanation",
+        "operations",
+        "problem",
     } == set(SCHEMAS)
 
 

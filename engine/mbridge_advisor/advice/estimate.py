@@ -73,6 +73,10 @@ def estimate(request: Mapping[str, Any] | Request, *, knowledge: Knowledge | Non
         )
     arch = checked.architecture
     assert arch is not None
+    pp, places = known.get("pp"), arch.num_layers + (arch.mtp_num_layers or 0) + 2  # the embedding and the loss
+    if isinstance(pp, int) and pp > places:
+        way = f"At most {places:,}, each stage with one layer."
+        raise RequestError("grid.pipeline_model_parallel_size", pp, "is more stages than there are layers", way)
     settings = settings_of(checked, known, base)
     grids = one_grid(known)
     memory = estimate_memory(arch, settings, grids, checked.gpu, base.calibration_values)

@@ -78,6 +78,7 @@ def settings_of(request: Request, facts: Mapping[str, Value], knowledge: Knowled
     """What the memory and time models need beside the grid: asked for, else as the vendor's recipes have it."""
     asked = {knowledge.terms[name].field: value for name, value in request.values.items()}
     asked["seq_length"], asked["global_batch_size"] = facts["seq_length"], facts["gbs"]
+    asked["pytorch_cuda_alloc_conf"] = facts.get("pytorch_cuda_alloc_conf")
     return Settings.of({k: v for k, v in asked.items() if v is not None})
 
 

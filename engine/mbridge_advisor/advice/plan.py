@@ -137,6 +137,18 @@ class Finalist:
         """Tokens/s/GPU after the rules' preferences."""
         return float(self.found.score[self.row])
 
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds of a step by component."""
+        assert self.found.time is not None
+        return {name: float(values[self.row]) for name, values in self.found.time.components.items()}
+
+    @property
+    def preference(self) -> float:
+        """The factor that the rules' preferences put on its speed."""
+        assert self.found.time is not None
+        return self.score / float(self.found.time.tokens_per_second_per_gpu[self.row])
+
 
 @dataclass(frozen=True)
 class Outcome:

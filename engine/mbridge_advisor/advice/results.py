@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -200,7 +201,7 @@ class Answer:
 
     def head(self, lang: str) -> dict[str, Any]:
         return {
-            "request": dict(self.request),
+            "request": deepcopy(dict(self.request)),
             "bridge": self.bridge,
             "versions": {"mbridge_advisor": self.package, "knowledge": self.knowledge},
             "notes": [n[lang] for n in self.notes],
@@ -241,7 +242,7 @@ class Advice(Answer):
             "statements": [s.to_dict(lang) for s in self.statements],
             "rejected": dict(self.rejected),
             "candidates": self.candidates,
-            "nearest_recipes": [dict(r) for r in self.nearest_recipes],
+            "nearest_recipes": [deepcopy(dict(r)) for r in self.nearest_recipes],  # the rows are everybody's
             "nearest_miss": self.miss.to_dict(lang) if self.miss else None,
             "not_judged": [n.to_dict() for n in self.not_judged],
             "derived": {d.name: d.to_dict() for d in self.derived},

@@ -146,7 +146,7 @@ def plan(
         writes=_WRITES,
         preconditions=tuple(_preconditions(checked, grid, world, per_node)),
         isolation=_ISOLATION,
-        success=tuple(_success(grid)),
+        success=tuple(success(grid.fields, ITERATIONS).values()),
         stop=_STOP,
         clean_up=_CLEAN_UP,
         question=question,
@@ -265,7 +265,8 @@ def _command(
     ]
     quoted = [f'"{s}"' if "$" in s else shlex.quote(s) for s in settings]
     lines += [f"  {word} \\" for word in quoted]
-    lines.append(f'  2>&1 | tee "${SCRATCH}/smoke.log"; echo "exit code: ${{PIPESTATUS[0]}}"')
+    log = f'"${SCRATCH}/smoke.log"'
+    lines.append(f'  2>&1 | tee {log}; echo "exit code: ${{PIPESTATUS[0]}}" | tee -a {log}')
     return tuple(lines)
 
 
@@ -382,27 +383,30 @@ _CLEAN_UP = (
 )
 
 
-def _success(grid: Grid) -> Iterator[Text]:
-    fields = grid.fields
+def success(fields: Mapping[str, Any], iterations: int) -> dict[str, Text]:
+    """What must hold after the run of a grid, by a name for each; ``diagnose`` judges them from the log."""
     tp = fields.get("tensor_model_parallel_size") or 1
     pp = fields.get("pipeline_model_parallel_size") or 1
-    yield Text("Exit code 0 on every node.", "每个节点的退出码均为 0。")
-    yield Text(
-        f"The log says `initialized tensor model parallel with size {tp}` and `initialized pipeline model parallel "
-        f"with size {pp}`.",
-        f"日志中有 `initialized tensor model parallel with size {tp}` 与 `initialized pipeline model parallel with "
-        f"size {pp}`。",
-    )
+    out = {
+        "exit_code": Text("Exit code 0 on every node.", "每个节点的退出码均为 0。"),
+        "groups": Text(
+            f"The log says `initialized tensor model parallel with size {tp}` and `initialized pipeline model parallel "
+            f"with size {pp}`.",
+            f"日志中有 `initialized tensor model parallel with size {tp}` 与 `initialized pipeline model parallel with "
+            f"size {pp}`。",
+        ),
+    }
     layout = fields.get("pipeline_model_parallel_layout")
     if layout:
-        yield Text(
+        out["layout"] = Text(
             f"The log says `Parse pipeline model parallel layout {layout}` with {pp} columns of stages.",
             f"日志中有 `Parse pipeline model parallel layout {layout}`，且阶段数为 {pp}。",
         )
-    yield Text(
-        f"{ITERATIONS} iteration lines, each with a finite `lm loss` and no skipped or NaN iteration.",
-        f"{ITERATIONS} 行迭代日志，每行 `lm loss` 为有限值，没有跳过或 NaN 的迭代。",
+    out["iterations"] = Text(
+        f"{iterations} iteration lines, each with a finite `lm loss` and no skipped or NaN iteration.",
+        f"{iterations} 行迭代日志，每行 `lm loss` 为有限值，没有跳过或 NaN 的迭代。",
     )
-    yield Text(
+    out["quiet"] = Text(
         "No `out of memory`, NCCL error or timeout on any rank.", "任何 rank 上都没有显存不足、NCCL 错误或超时。"
     )
+    return out

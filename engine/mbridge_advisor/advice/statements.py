@@ -17,6 +17,7 @@ COUNTED = frozenset(
     {"total_params", "active_params", "expert_params", "dense_params", "num_moe_layers", "num_dense_layers"}
 )  # counted from the architecture by code
 SEVERITIES = ("error", "override", "warning", "advice")
+_SHORT = 3  # letters of a name that people know as an abbreviation: TP, EP, ETP
 
 
 def statements(
@@ -60,19 +61,24 @@ def statement(
 
 
 class _Shown(dict[str, str]):
-    """Unknown names stay readable instead of failing."""
+    """Unknown names are shown as what they stand for, in brackets."""
+
+    def __init__(self, facts: Mapping[str, Value], terms: Mapping[str, Term], lang: str) -> None:
+        super().__init__({k: show(v, terms.get(k), lang) for k, v in facts.items()})
+        self._terms, self._lang = terms, lang
 
     def __missing__(self, name: str) -> str:
-        return "?"
+        term = self._terms.get(name)
+        short = term is None or len(name) <= _SHORT
+        return f"[{name.upper() if short or term is None else term.title[self._lang]}]"
 
 
 def fill(text: Text, facts: Mapping[str, Value], terms: Mapping[str, Term]) -> Text:
     """Replace ``{name}`` by the value of the name, as people write it."""
     if "{" not in text.en and "{" not in text.zh:
         return text
-    en = _Shown({k: show(v, terms.get(k), "en") for k, v in facts.items()})
-    zh = _Shown({k: show(v, terms.get(k), "zh") for k, v in facts.items()})
-    return Text(text.en.format_map(en), text.zh.format_map(zh))
+    shown = (_Shown(facts, terms, lang) for lang in ("en", "zh"))
+    return Text(text.en.format_map(next(shown)), text.zh.format_map(next(shown)))
 
 
 def show(value: Value, term: Term | None, lang: str) -> str:

@@ -18,6 +18,7 @@ from .diagnose import diagnose
 from .evidence import add_release, evidence, knowledge, matrix, review, verify
 from .plan import plan
 from .read import read
+from .serve import mcp, serve
 from .validate import validate
 
 
@@ -60,6 +61,8 @@ for _command in (
     diagnose,
     read,
     batch,
+    serve,
+    mcp,
     explain,
     rules,
     models,

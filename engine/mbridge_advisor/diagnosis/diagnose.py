@@ -9,49 +9,61 @@ from typing import Any
 from ..advice.check import SHAPE, judge
 from ..advice.common import as_request, package_version
 from ..advice.results import Grid, NotJudged, Statement
-from ..advice.statements import COUNTED, fill, fix_values, not_judged, statement, statements
+from ..advice.statements import COUNTED, fill, fix_values, not_judged, show, statement, statements
 from ..errors import RequestError
 from ..evidence.tags import tag_of
 from ..expressions import Conjunction
 from ..inference import Inference, Program
 from ..inference.program import placeholders
 from ..intake.request import Request, check_value, find_gpu, find_model
-from ..knowledge.model import Knowledge, Revision, Rule, Text, Value
+from ..knowledge.model import Knowledge, Revision, Rule, Term, Text, Value
+from . import criteria
 from .compare import compare, estimated, former
 from .results import Ask, Cause, Certainty, Comparison, Diagnosis, Observed
-from .scan import Evidence, Hit, Scan, scan
-from .stream import Log, Reading
+from .scan import MAX_RANKS, Evidence, Hit, Scan, scan
+from .stream import Log
 from .words import Words, read_words
 
 CERTAINTIES: tuple[Certainty, ...] = ("confirmed", "likely", "possible")
+WAITING = ("MB-HANG-001", "MB-HANG-004", "MB-HANG-005")  # reported by ranks that wait for others
+SHOWN_SILENT = 16
 SEVERITIES = ("error", "override", "warning", "advice")
 WANTED = ("gpu", "world_size", "tp", "pp", "cp", "ep", "seq_length", "mbs", "gbs")  # where nothing else is known
-_NOTHING = Scan((), {}, {}, {}, (), Reading())
+_NOTHING = Scan()
 _STATIC = ("weights", "gradients", "main_params", "optimizer_states", "fp8_copies")
 
 
 def diagnose(
     request: Mapping[str, Any] | Request | None = None,
     *,
-    log: Log | None = None,
+    log: Log | Mapping[str, Log] | None = None,
     symptom: str = "",
     before: Mapping[str, Any] | Request | None = None,
+    plan: Mapping[str, Any] | None = None,
     knowledge: Knowledge | None = None,
 ) -> Diagnosis:
-    """Find out why a run failed, hangs or is slow.
+    """Find out why a run failed, hangs or is slow, or whether a smoke run did what its plan asks.
 
-    Any of the parts may be missing. What the log and the words tell is used where the request says nothing.
+    Any of the parts may be missing. A log tells what ran, so where it contradicts the request it is believed, with a
+    note; words only fill in what nobody else tells.
 
     Args:
         request: the configuration, as for :func:`check`.
-        log: path of a log (plain or gzip), a binary stream, or lines; read once, in bounded memory.
+        log: path of a log (plain or gzip), a binary stream, or lines; or several of them by name. Each is read once, in
+            bounded memory.
         symptom: what people say, in English or Chinese; error lines may be part of it.
         before: the configuration before the trouble (or with which the checkpoint was saved).
+        plan: a smoke plan as :func:`mbridge_advisor.advice.smoke.plan` gives it (``to_dict()``), of which the log is the
+            run: its success criteria are judged, and its configuration is taken where ``request`` is None.
         knowledge: another knowledge base than the packaged one.
 
     Raises:
-        RequestError: nothing was given, or something can't be understood.
+        RequestError: nothing was given, something can't be understood, or a plan without a log.
     """
+    if plan is not None:
+        request = criteria.configuration(plan) if request is None else request
+        if log is None:
+            raise RequestError("plan", None, "has no log beside it", "Give the log of its run.")
     if request is None and log is None and before is None and not symptom.strip():
         raise RequestError("diagnose", None, "was given nothing", "Give a log, a symptom or a configuration.")
     checked, base = as_request({} if request is None else request, knowledge)
@@ -60,15 +72,16 @@ def diagnose(
     words = read_words(symptom, base)
     spoken = scan(symptom.splitlines(), base)
     hits = (*seen.hits, *(replace(h, evidence=replace(h.evidence, line=0)) for h in spoken.hits))
-    if not (isinstance(request, Request) or (request or {}).get("bridge")):
+    told_release = isinstance(request, Request) or bool((request or {}).get("bridge"))
+    if not told_release:
         checked = replace(checked, revision=_release(hits, base))
     merged, observed, notes = _merge(checked, hits, (seen, spoken), words, base)
     comparison = None if former_request is None else compare(former_request, merged, base)
     more = _more(merged, hits, (seen, spoken), former_request, comparison, base)
-    whole = former_request is not None or _gives_grid(checked, base)
+    whole = seen.whole or former_request is not None or _gives_grid(checked, base)
     open_names = () if whole else tuple(n for n in SHAPE if n not in merged.values)
     inference, program, judged = judge(merged, base, open_names=open_names, more=more)
-    case = _Case(base, merged.revision, inference, program, frozenset(more) | observed.keys())
+    case = _Case(base, merged.revision, inference, program, frozenset(more) | observed.keys(), request is not None)
     causes = case.causes(hits, words)
     named = {c.rule for c in causes} | {s.rule for c in causes for s in c.behind}
     findings = statements(inference, program, base, kinds=("constraint", "pitfall"))
@@ -86,6 +99,7 @@ def diagnose(
         asks=tuple(case.asked(causes)),
         comparison=comparison,
         not_judged=lacking,
+        criteria=() if plan is None else criteria.judged(plan, seen, base),
         lines=seen.reading.lines,
         judged=request is not None,
     )
@@ -100,6 +114,7 @@ class _Case:
     inference: Inference
     program: Program
     observed: frozenset[str]  # names that log, words, estimate or the former configuration gave
+    configured: bool  # whether a configuration was given
 
     def causes(self, hits: Iterable[Hit], words: Words) -> tuple[Cause, ...]:
         """Every cause, best first."""
@@ -120,7 +135,7 @@ class _Case:
             if finding.severity == "error" and finding.rule not in named:
                 found.append(self._of_config(finding))
         refined = {self.base.rules[c.rule].refines for c in found}
-        return tuple(sorted(found, key=lambda c: _rank(c, c.rule in refined)))
+        return tuple(sorted((replace(c, general=c.rule in refined) for c in found), key=_rank))
 
     def _enforced(self, by_rule: Mapping[str, list[Hit]]) -> Iterator[Cause]:
         """Constraints and pitfalls whose own message was seen.
@@ -139,9 +154,10 @@ class _Case:
                 continue
             if verdict is False and any(isinstance(v, frozenset) for v in rivals):
                 continue
-            certainty: Certainty = "likely" if verdict is False else "confirmed"
+            contradicted = verdict is False and self.configured
+            certainty: Certainty = "likely" if contradicted else "confirmed"
             cause = self._cause(rule, certainty, tuple(h.evidence for h in hits), hits=hits)
-            if verdict is False:
+            if contradicted:
                 cause = replace(cause, confirm=_OTHER_CONFIG)
             yield cause
 
@@ -232,9 +248,9 @@ class _Case:
         )
 
     def _lacking(self, rule: Rule) -> list[NotJudged]:
-        """The rules behind a diagnosis that can't be judged yet."""
+        """The rule itself, or the rules behind a diagnosis, that can't be judged yet."""
         rows = not_judged(self.inference, self.program, self.base, kinds=("constraint", "pitfall"))
-        return [row for row in rows if row.rule in rule.causes]
+        return [row for row in rows if row.rule in (rule.id, *rule.causes)]
 
     def asked(self, causes: tuple[Cause, ...]) -> Iterator[Ask]:
         """What to tell, most wanted first; the usual things where nothing was recognised."""
@@ -255,18 +271,19 @@ _OTHER_CONFIG = Text(
 
 def _once(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
     """Each line once; of two signs on one line the first tells."""
-    first: dict[int, Evidence] = {}
+    first: dict[tuple[str, int], Evidence] = {}
     for e in evidence:
-        first.setdefault(e.line, e)
-    return tuple(first[line] for line in sorted(first))
+        first.setdefault((e.file, e.line), e)
+    return tuple(first[place] for place in sorted(first, key=lambda p: p[1]))
 
 
-def _rank(cause: Cause, refined: bool) -> tuple[Any, ...]:
-    """First what isn't an aftermath, then by certainty, severity, place in the log; the more specific rule first."""
+def _rank(cause: Cause) -> tuple[Any, ...]:
+    """First what isn't an aftermath, then what the log shows; by certainty, severity, place; the more specific first."""
     lines = [e.line or 10**15 for e in cause.evidence]
     return (
         cause.aftermath,
-        refined,
+        cause.general,
+        not any(e.line for e in cause.evidence),
         CERTAINTIES.index(cause.certainty),
         SEVERITIES.index(cause.severity),
         min(lines, default=10**16),
@@ -308,26 +325,37 @@ def _merge(
             value = check_value(term, value, term.field)
         except RequestError:
             continue
-        given = request.values.get(name)
-        if name in request.values:
-            if given != value:
-                notes.append(_differs(term.field, given, value, line))
-        elif term.section != "model" or request.architecture is None:
+        built = request.architecture if term.section == "model" else None
+        known = name in request.values or built is not None
+        given = getattr(built, name, value) if built is not None else request.values.get(name)
+        if not known:
             added[name] = value
+        elif given != value and line:
+            notes.append(_differs(term.field, given, value, line))
+            if built is None:
+                added[name] = value
     merged = request.with_values(**added)
     if merged.gpu is None and words.gpu is not None:
         merged = replace(merged, gpu=find_gpu(words.gpu, base))
     if merged.architecture is None and words.model is not None and not _dimensions(merged, base):
         model = find_model(words.model, base)
         merged = replace(merged, architecture=model.architecture, model=model, model_name=model.name)
-    observed = {n: Observed(base.terms[n].field, v, line) for n, (v, line) in told.items()}
+    observed = {n: _observed(base.terms[n], v, line) for n, (v, line) in told.items()}
     return merged, observed, notes
+
+
+def _observed(term: Term, value: Value, line: int) -> Observed:
+    texts = []
+    for lang in ("en", "zh"):
+        label = term.title[lang] if term.section == "derived" else term.field
+        texts.append(f"{label} {show(value, term, lang)}{' s' if term.unit == 'second' else ''}")
+    return Observed(term.field, value, line, Text(*texts))
 
 
 def _differs(field: str, given: Value, seen: Value, line: int) -> Text:
     return Text(
-        f"The configuration gives {field} = {given}, line {line} of the log shows {seen}: the run used another.",
-        f"配置中 {field} = {given}，而日志第 {line} 行显示 {seen}：实际运行使用了不同的值。",
+        f"The configuration gives {field} = {given}, but line {line} of the log shows {seen}: that is what ran.",
+        f"配置中 {field} = {given}，但日志第 {line} 行显示 {seen}：实际运行用的是后者。",
     )
 
 
@@ -353,6 +381,9 @@ def _more(
         more |= former(before, base)
     if comparison is not None and comparison.speed_ratio is not None:
         more["speed_ratio"] = comparison.speed_ratio
+    more |= _silent(hits, request)
+    if request.gpu is None and "oom_capacity" in more:
+        more["gpu_memory"] = more["oom_capacity"]
     grid = comparison.after if comparison is not None else estimated(request, base)
     if grid is not None:
         more |= _estimates(grid)
@@ -371,3 +402,14 @@ def _estimates(grid: Grid) -> dict[str, Value]:
         out["estimated_flops"] = grid.throughput.model_tflops_per_gpu * 1e12
         out["estimated_step_seconds"] = grid.throughput.step_seconds
     return out
+
+
+def _silent(hits: tuple[Hit, ...], request: Request) -> dict[str, Value]:
+    """Ranks of the run that were never heard of while others reported that they wait."""
+    world = request.values.get("world_size")
+    waiting = frozenset().union(*(h.ranks for h in hits if h.rule in WAITING))
+    if not waiting or not isinstance(world, int) or world > MAX_RANKS or max(waiting) >= world:
+        return {}
+    silent = sorted(set(range(world)) - waiting)
+    shown = ", ".join(map(str, silent[:SHOWN_SILENT])) + (", …" if len(silent) > SHOWN_SILENT else "")
+    return {"waiting_ranks": len(waiting), "silent_ranks": len(silent), "silent_rank_list": shown}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
 from dataclasses import dataclass
 
 from ..knowledge.model import Knowledge, Sign, Value
-from ..knowledge.signs import Template, plain
+from ..knowledge.signs import WORD, Template
 
+_WORDS = re.compile(WORD.encode()).findall
 
 @dataclass(frozen=True)
 class Pattern:
@@ -28,8 +29,7 @@ class Pattern:
 class Matcher:
     """Immutable; build one for a knowledge base and share it.
 
-    Most lines are dropped by a search for a few words, of which each template has one (``gates``); the rest are only
-    held against the templates that belong to the word that was found.
+    Nearly all lines are dropped by their words: each template has some that a line must have.
     """
 
     def __init__(self, knowledge: Knowledge) -> None:
@@ -42,36 +42,26 @@ class Matcher:
         ]
         shown = dict.fromkeys(text for term in terms.values() for text in term.in_log)
         patterns += [Pattern(Template.compile(text, terms)) for text in shown]
-        self._by_gate: Mapping[bytes, tuple[Pattern, ...]] = {
-            word.encode(): tuple(mine) for word, mine in _gates(patterns).items()
-        }
+        by_word: dict[bytes, list[tuple[frozenset[bytes], Pattern]]] = defaultdict(list)
+        for pattern in patterns:
+            words = [word.encode() for word in pattern.template.words]
+            by_word[words[0]].append((frozenset(words[1:]), pattern))
+        self._by_word = {word: tuple(mine) for word, mine in by_word.items()}
+        self._known = self._by_word.keys()
 
-    def match(self, raw: bytes) -> Iterator[tuple[Pattern, dict[str, Value]]]:
+    def match(self, raw: bytes) -> list[tuple[Pattern, dict[str, Value]]]:
         """The patterns that a line matches, with the values that they read."""
-        low = raw.lower()
-        found = [patterns for gate, patterns in self._by_gate.items() if gate in low]
-        if not found:
-            return
-        line = plain(raw.decode("utf-8", "replace"))
-        folded = line.lower()
-        for patterns in found:
-            for pattern in patterns:
-                if pattern.template.key in folded:
-                    values = pattern.template.match(line)
-                    if values is not None:
-                        yield pattern, values
-
-
-def _gates(patterns: list[Pattern]) -> dict[str, list[Pattern]]:
-    """A few words of which each pattern has one: always the word next that most of the rest have."""
-    out: dict[str, list[Pattern]] = defaultdict(list)
-    rest = list(patterns)
-    while rest:
-        count = Counter(word for pattern in rest for word in pattern.template.words)
-        word = max(sorted(count), key=lambda w: (count[w], len(w)))
-        out[word] = [p for p in rest if word in p.template.words]
-        rest = [p for p in rest if word not in p.template.words]
-    return out
+        words = frozenset(_WORDS(raw.lower()))
+        near = [
+            pattern
+            for word in sorted(self._known & words)
+            for others, pattern in self._by_word[word]
+            if others <= words
+        ]
+        if not near:
+            return []
+        line = " ".join(raw.decode("utf-8", "replace").split())
+        return [(pattern, values) for pattern in near if (values := pattern.template.match(line)) is not None]
 
 
 _matchers: dict[str, Matcher] = {}

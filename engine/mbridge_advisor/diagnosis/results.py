@@ -34,6 +34,7 @@ class Cause:
         confirm: what else would confirm it.
         releases: tags in which the message is worded as it was seen; empty where that tells nothing.
         aftermath: whether it mostly follows from another rank's failure.
+        general: whether another cause says the same more precisely.
     """
 
     rule: str
@@ -54,6 +55,7 @@ class Cause:
     confirm: Text | None
     releases: tuple[str, ...]
     aftermath: bool
+    general: bool = False
 
     def to_dict(self, lang: str = "en") -> dict[str, Any]:
         return {
@@ -74,6 +76,7 @@ class Cause:
             "confirm": self.confirm[lang] if self.confirm else None,
             "releases": list(self.releases),
             "aftermath": self.aftermath,
+            "general": self.general,
         }
 
 
@@ -90,11 +93,12 @@ class Ask:
 
 @dataclass(frozen=True)
 class Observed:
-    """A value that was read from the log or the words; ``line`` is 0 for the words."""
+    """A value that was read from the log or the words; ``line`` is 0 for the words, ``shown`` is it for people."""
 
     field: str
     value: Value
     line: int
+    shown: Text
 
     def to_dict(self) -> dict[str, Any]:
         return {"field": self.field, "value": _json(self.value), "line": self.line}
@@ -130,6 +134,24 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class Criterion:
+    """A success criterion of a smoke run.
+
+    Attributes:
+        text: as the plan words it.
+        holds: whether the log shows that it holds; None where the log doesn't tell.
+        shown: what the log shows.
+    """
+
+    text: Text
+    holds: bool | None
+    shown: Text
+
+    def to_dict(self, lang: str = "en") -> dict[str, Any]:
+        return {"text": self.text[lang], "holds": self.holds, "shown": self.shown[lang]}
+
+
+@dataclass(frozen=True)
 class Diagnosis(Answer):
     """Causes, best first, and what they rest on.
 
@@ -141,6 +163,7 @@ class Diagnosis(Answer):
         asks: what to tell, most wanted first.
         comparison: of the two configurations, where two were given.
         not_judged: rules about the configuration that lacked a value.
+        criteria: of the smoke plan, where one was given.
         lines: how many lines of the log were read.
     """
 
@@ -151,6 +174,7 @@ class Diagnosis(Answer):
     asks: tuple[Ask, ...]
     comparison: Comparison | None
     not_judged: tuple[NotJudged, ...]
+    criteria: tuple[Criterion, ...]
     lines: int
     judged: bool  # whether there was a configuration to judge
 
@@ -166,8 +190,8 @@ class Diagnosis(Answer):
 
     @property
     def exit_code(self) -> int:
-        """1 where a cause was found, else 0."""
-        return int(self.verdict == "found")
+        """1 where a cause was found or a success criterion doesn't hold, else 0."""
+        return int(self.verdict == "found" or any(c.holds is False for c in self.criteria))
 
     def to_dict(self, lang: str = "en") -> dict[str, Any]:
         return {
@@ -180,6 +204,7 @@ class Diagnosis(Answer):
             "asks": [a.to_dict(lang) for a in self.asks],
             "comparison": self.comparison.to_dict() if self.comparison else None,
             "not_judged": [n.to_dict() for n in self.not_judged],
+            "criteria": [c.to_dict(lang) for c in self.criteria],
             "lines": self.lines,
         }
 
@@ -192,7 +217,8 @@ def _figures(grid: Grid | None) -> dict[str, Any] | None:
 
 
 def _evidence(e: Evidence) -> dict[str, Any]:
-    return {"line": e.line, "text": e.text, "rank": e.rank, "count": e.count, "ranks": list(e.ranks)}
+    out = {"line": e.line, "text": e.text, "rank": e.rank, "count": e.count, "ranks": list(e.ranks)}
+    return {**out, "file": e.file} if e.file else out
 
 
 def _json(value: Value) -> Any:

@@ -82,12 +82,12 @@ class Row:
 def build(knowledge: Knowledge, evidence: Evidence) -> list[Row]:
     """The matrix, in the order of the knowledge base."""
     return [
-        Row(owner, {r.tag: _cell(name, owner, r, evidence) for r in knowledge.revisions.values()})
+        Row(owner, {r.tag: _cell(knowledge, name, owner, r, evidence) for r in knowledge.revisions.values()})
         for name, owner in owners(knowledge).items()
     ]
 
 
-def _cell(name: str, owner: Owner, revision: Revision, evidence: Evidence) -> Cell:
+def _cell(knowledge: Knowledge, name: str, owner: Owner, revision: Revision, evidence: Evidence) -> Cell:
     if not revision.within(owner.bridge):
         return Cell("absent")
     claims = owner.status == "code_verified"
@@ -97,7 +97,7 @@ def _cell(name: str, owner: Owner, revision: Revision, evidence: Evidence) -> Ce
     lacking = [p.key for p in decisive if p.key not in held]
     looked = evidence.recorded.get(revision.tag)
     fault = looked is not None and any(key in looked.anchors for key in lacking)
-    runs = [x.id for x in evidence.executions if x.speaks_for(revision) and x.rules.get(name, 0) > 0]
+    runs = [x.id for x in evidence.executions if x.confirms(knowledge, name, revision)]
     carried = evidence.carried.get((name, revision.tag))
     verdict: Verdict = "holds" if runs or (held and not lacking) else "changed" if fault else "untested"
     if verdict != "holds" and carried is not None:
@@ -200,8 +200,13 @@ def _stale(knowledge: Knowledge, evidence: Evidence, root: Path) -> Iterator[Com
             old = kept.get(row.name, {}).get(tag)
             if old != cell.to_dict():
                 changes += 1
+                outdated = _outdated(row.name, old, cell, evidence)
                 yield Complaint(
-                    "stale", row.name, tag, f"is {_short(old)} in the file, {_short(cell.to_dict())} by evidence."
+                    "stale",
+                    row.name,
+                    tag,
+                    f"is {_short(old)} in the file, {_short(cell.to_dict())} by evidence."
+                    + (f" What it says has changed since {', '.join(outdated)}." if outdated else ""),
                 )
         kept.pop(row.name, None)
     for name in kept:
@@ -209,6 +214,12 @@ def _stale(knowledge: Knowledge, evidence: Evidence, root: Path) -> Iterator[Com
         yield Complaint("stale", name, None, "is in the file, but no rule or quantity of the knowledge base.")
     if not changes:
         yield Complaint("stale", FILE, None, "differs in its head or layout. Run `mbridge-advisor matrix build`.")
+
+
+def _outdated(name: str, old: Mapping[str, Any] | None, cell: Cell, evidence: Evidence) -> list[str]:
+    """Ids of runs that stand in the file for a rule and tried another condition than it has today."""
+    gone = set(old["evidence"] if old and "evidence" in old else ()).difference(cell.evidence)
+    return [x.id for x in evidence.executions if x.id in gone and x.rules.get(name, 0) > 0]
 
 
 def _short(cell: Mapping[str, Any] | None) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import KnowledgeError, RequestError
+from ..expressions import Expression
 from ..knowledge.model import Citation, Knowledge, Quantity, Revision, Rule
 from ..knowledge.schema import validate
 from ..knowledge.yaml_reader import read
@@ -96,6 +97,33 @@ def all_places(knowledge: Knowledge, revision: Revision) -> dict[Place, list[str
     return dict(sorted(out.items()))
 
 
+def condition_digest(knowledge: Knowledge, name: str, revision: Revision) -> str | None:
+    """A digest of what a rule or quantity says at a release, as far as a run of the real code can bear it out.
+
+    It covers the rule's condition and the formulas of the quantities that it reads, these again with theirs; texts,
+    fixes and citations have no part in it.
+
+    Returns:
+        16 hexadecimal digits; None where the rule or quantity doesn't speak of the release.
+    """
+    rule, quantity = knowledge.rules.get(name), knowledge.quantities.get(name)
+    at = rule.at(revision) if rule else None
+    formula = quantity.at(revision) if quantity else None
+    if at is None and formula is None:
+        return None
+    sources = list(at.when) if at else [str(formula)]
+    formulas: dict[str, str] = {}
+    waiting = list(sources)
+    while waiting:
+        for read_name in Expression(waiting.pop(), knowledge.terms).names - formulas.keys():
+            inner = knowledge.quantities.get(read_name)
+            if inner is not None and (text := inner.at(revision)) is not None:
+                formulas[read_name] = text
+                waiting.append(text)
+    said = json.dumps([sources, sorted(formulas.items())])
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class Recorded:
     """What was found at one release.
@@ -124,7 +152,12 @@ class Carried:
 
 @dataclass(frozen=True)
 class Execution:
-    """A run of the real code at one release. ``rules``: id -> how often it fired and the real code agreed."""
+    """A run of the real code at one release.
+
+    Attributes:
+        rules: id of a rule or name of a quantity -> how often it was tried and the real code agreed.
+        conditions: the same -> :func:`condition_digest` of what was tried.
+    """
 
     id: str
     revision: str
@@ -133,6 +166,13 @@ class Execution:
     tried: int
     disagreements: int
     rules: Mapping[str, int]
+    conditions: Mapping[str, str] = field(default_factory=dict)
+
+    def confirms(self, knowledge: Knowledge, name: str, revision: Revision) -> bool:
+        """Whether it bears out a rule or quantity at a release, as that stands today."""
+        if not self.speaks_for(revision) or self.rules.get(name, 0) < 1:
+            return False
+        return self.conditions.get(name) == condition_digest(knowledge, name, revision)
 
     def speaks_for(self, revision: Revision) -> bool:
         """Whether it ran this release's very commits."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..architecture import Architecture
+from ..errors import RequestError
 from ..knowledge.model import Gpu, Knowledge, Value
 from ..layout import layout_facts
 from ..memory.parameters import (
@@ -110,8 +111,21 @@ def build_facts(
             put(name, value, origins["pipeline_model_parallel_layout"].kind, "parsed from the layout")
     sizes = values.get("hierarchical_context_parallel_sizes", ())
     if sizes != ():
-        product = math.prod(map(int, sizes)) if isinstance(sizes, tuple) else None
+        product = None
+        if isinstance(sizes, tuple):
+            if not all(isinstance(size, int) for size in sizes):
+                way = "Write e.g. [2, 4]."
+                raise RequestError("hierarchical_context_parallel_sizes", sizes, "aren't all whole numbers", way)
+            product = math.prod(map(int, sizes))
         put("hierarchical_cp_product", product, origins["hierarchical_context_parallel_sizes"].kind)
+    ramp = values.get("rampup_batch_size", ())
+    if ramp != ():
+        entries: tuple[Any, ...] = ramp if isinstance(ramp, tuple) else ()
+        kind = origins["rampup_batch_size"].kind
+        put("rampup_entries", len(entries) or None, kind)
+        for name, at in (("rampup_start", 0), ("rampup_increment", 1)):
+            entry = entries[at] if len(entries) > at else None
+            put(name, entry if isinstance(entry, int) else None, kind)
     return Facts(values, origins)
 
 

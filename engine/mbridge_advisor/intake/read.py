@@ -21,7 +21,12 @@ _SCRIPTS = ("bridge_launch", "megatron_lm", "nemo2", "verl", "ms_swift", "slime"
 
 
 def read_input(
-    source: str | Path, kind: str | None = None, *, bridge: str | None = None, knowledge: Knowledge | None = None
+    source: str | Path,
+    kind: str | None = None,
+    *,
+    bridge: str | None = None,
+    knowledge: Knowledge | None = None,
+    files: bool = True,
 ) -> tuple[dict[str, Any], tuple[Note, ...]]:
     """Normalise an input into the request mapping.
 
@@ -31,6 +36,7 @@ def read_input(
         kind: what it is; None = found out from the content.
         bridge: the release to ask about; decides which release's recipe is read.
         knowledge: another knowledge base than the packaged one.
+        files: whether the source may be a path; otherwise it is the text itself, whatever it looks like.
 
     Returns:
         the request, as schemas/request.schema.json describes, and a note on every field.
@@ -44,7 +50,7 @@ def read_input(
     draft = Draft(base)
     if bridge is not None:
         draft.request["bridge"] = find_revision(bridge, base).tag
-    name, text = _text(source, kind)
+    name, text = _text(source, kind, files)
     if kind == "recipe" or (kind is None and "\n" not in text and re.fullmatch(r"\s*[\w/.-]+\s*", text)):
         from .recipe import take_recipe
 
@@ -72,13 +78,14 @@ def read_input(
     return draft.request, tuple(draft.notes)
 
 
-def _text(source: str | Path, kind: str | None) -> tuple[str, str]:
+def _text(source: str | Path, kind: str | None, files: bool) -> tuple[str, str]:
     """``(name for messages, content)`` of a file, or of the text itself."""
     text = str(source)
     if kind == "recipe":
         return "recipe", text
-    if isinstance(source, str) and (
-        "\n" in text or "=" in text or text.startswith(("--", "{")) or " --" in text or len(text) > 4000
+    if not files or (
+        isinstance(source, str)
+        and ("\n" in text or "=" in text or text.startswith(("--", "{")) or " --" in text or len(text) > 4000)
     ):
         if len(text) > MAX_BYTES:
             raise RequestError("input", None, "is larger than 4 MiB", "Give the configuration only.")

@@ -38,7 +38,17 @@ _TAKEN = {
     "fsdp_sharding_strategy": "data_parallel_sharding_strategy",
     "moe_token_dispatcher_type": "moe_token_dispatcher_type",
     "moe_flex_dispatcher_backend": "moe_flex_dispatcher_backend",
+    "cuda_graph_impl": "cuda_graph_impl",
+    "cuda_graph_scope": "cuda_graph_scope",
+    "cpu_offloading_num_layers": "cpu_offloading_num_layers",
 }
+_OVERLAPS = (
+    "tp_comm_overlap",
+    "overlap_moe_expert_parallel_comm",
+    "delay_wgrad_compute",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+)
 _DEFAULTS = {"distributed_optimizer": True, "optimizer": "adam"}
 PRECISIONS = {"fp8mx": "fp8_mx", "fp8cs": "fp8_cs", "fp8sc": "fp8_sc"}
 
@@ -50,8 +60,14 @@ def request_of_recipe(row: Mapping[str, Any], knowledge: Knowledge) -> dict[str,
     recipe itself says is given. What it leaves open (``num_gpus``) stays unknown.
     """
     request: dict[str, Any] = {"bridge": row["tag"], "training": {}, "grid": {}, "cluster": {}}
-    for column, name in _TAKEN.items():
-        value = row.get(column, _DEFAULTS.get(column))
+    overlap = row.get("comm_overlap") or {}
+    # All performance recipes reduce gradients in the parameters' type (set_perf_optimization_overrides and the like).
+    performance = {} if row["kind"] == "library" else {"grad_reduce_in_fp32": False}
+    columns = {column: row.get(column, _DEFAULTS.get(column)) for column in _TAKEN}
+    columns |= {name: overlap.get(name) for name in _OVERLAPS} | performance
+    columns["cpu_offloading"] = bool(row.get("cpu_offloading_num_layers")) or None
+    for column, value in columns.items():
+        name = _TAKEN.get(column, column)
         term = knowledge.terms[name]
         if value is None or (term.type == "list" and not value):
             continue

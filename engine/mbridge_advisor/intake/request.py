@@ -83,13 +83,16 @@ def _architecture_dict(arch: Architecture) -> dict[str, Any]:
     return {k: v for k, v in arch.to_dict().items() if v != defaults[k]}
 
 
-def parse_request(data: Mapping[str, Any], knowledge: Knowledge, *, base: Path | None = None) -> Request:
+def parse_request(
+    data: Mapping[str, Any], knowledge: Knowledge, *, base: Path | None = None, files: bool = True
+) -> Request:
     """Check a request and resolve its model, GPU and revision.
 
     Args:
         data: the request, e.g. ``{"model": "deepseek-v3", "cluster": {"gpu": "H100", "gpus": 256}}``.
         knowledge: the knowledge base.
         base: folder that a relative ``model.hf_config`` path starts from; None = the current folder.
+        files: whether a model may be read from a file that the request names; a service says no.
 
     Raises:
         RequestError: anything that can't be understood.
@@ -102,7 +105,7 @@ def parse_request(data: Mapping[str, Any], knowledge: Knowledge, *, base: Path |
             raise RequestError(str(key), data[key], "is not a part of a request", _place(str(key), known, knowledge))
     revision = find_revision(data.get("bridge"), knowledge)
     notes: list[str] = []
-    architecture, model, model_name, dimensions = _model(data.get("model"), knowledge, base, notes)
+    architecture, model, model_name, dimensions = _model(data.get("model"), knowledge, base, files, notes)
     values: dict[str, Value] = dict(dimensions)
     gpu: Gpu | None = None
     for section in SECTIONS[1:]:
@@ -210,14 +213,14 @@ def _place(key: str, known: Iterable[str], knowledge: Knowledge) -> str:
 
 
 def _model(
-    given: Any, knowledge: Knowledge, base: Path | None, notes: list[str]
+    given: Any, knowledge: Knowledge, base: Path | None, files: bool, notes: list[str]
 ) -> tuple[Architecture | None, Model | None, str | None, Mapping[str, Value]]:
     """``(architecture, catalogue entry, name, dimensions)``; the last where they don't make up an architecture."""
     if given is None:
         return None, None, None, {}
     if isinstance(given, str):
         if given.endswith(".json"):
-            return _from_hf(given, base, notes)
+            return _from_hf(given, base, files, notes)
         named = find_model(given, knowledge)
         return named.architecture, named, named.name, {}
     if not isinstance(given, Mapping) or not given:
@@ -227,7 +230,7 @@ def _model(
         if len(given) > 1:
             extra = ", ".join(str(k) for k in given if k != "hf_config")
             raise RequestError("model", extra, "stands beside hf_config", "Give either hf_config or dimensions.")
-        return _from_hf(given["hf_config"], base, notes)
+        return _from_hf(given["hf_config"], base, files, notes)
     start: Architecture | None = None
     model: Model | None = None
     dims = {k: v for k, v in given.items() if k not in ("name", "model")}
@@ -248,9 +251,14 @@ def _model(
     return _architecture(checked, start), model, name or "custom", {}
 
 
-def _from_hf(source: Any, base: Path | None, notes: list[str]) -> tuple[Architecture, None, str, Mapping[str, Value]]:
+def _from_hf(
+    source: Any, base: Path | None, files: bool, notes: list[str]
+) -> tuple[Architecture, None, str, Mapping[str, Value]]:
     from .hf_config import read_hf_config
 
+    if isinstance(source, str) and not files:
+        way = "Give its content, {hf_config: {...}}, or a catalogue name."
+        raise RequestError("model", source, "names a file, and none is read here", way)
     architecture, name, more = read_hf_config(source, base)
     notes.extend(more)
     return architecture, None, name, {}

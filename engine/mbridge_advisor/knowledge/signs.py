@@ -2,7 +2,8 @@
 
 ``world size ({world_size}) is not divisible by ... {dense_ranks}`` holds words, values by name of the vocabulary, and
 a gap. ``{log_flops*1e12}`` is multiplied by the number. Case doesn't matter; a blank stands for any blank space, which
-the reader of a line has made one blank (:func:`plain`).
+the reader of a line has made one blank. Templates aren't regular expressions: what they compile to has no nested
+repetition, and every repetition is bounded or a single class.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ _PATTERNS: Mapping[str, str] = {
     "byte": rf"({_NUMBER} ?(?:[kmgt]i?b|bytes?|b))(?![a-z])",
     "str": r"([\w./+:-]{1,64})",
     "bool": r"(true|false)",
+    "layout": r"([EtmL|*(),0-9]{1,2000})",
 }
 _SIZE = re.compile(rf"({_NUMBER}) ?([kmgt]?)(i?)b", re.IGNORECASE)
+WORD = "[a-z_]{4,}"
 _MIN_LITERAL = 10
 _MAX_GAPS = 4
 
@@ -34,14 +37,12 @@ class Template:
 
     Attributes:
         source: as written.
-        key: its longest run of words, in lower case; a line without it can't match.
-        words: words of four letters or more in its runs, lower case; any of them can serve to skip lines.
+        words: words (:func:`words`) that a line must have to match, the longest first; they serve to skip lines.
         names: the values that it captures.
     """
 
     source: str
-    key: str
-    words: frozenset[str]
+    words: tuple[str, ...]
     names: tuple[str, ...]
     _parts: tuple[re.Pattern[str], ...]
     _readers: tuple[tuple[str, float | None], ...]  # (type, factor) of each capture
@@ -62,14 +63,14 @@ class Template:
         for segment in segments:
             pattern, end = "", 0
             for found in _CAPTURE.finditer(segment):
-                words = segment[end : found.start()]
-                if end and not words:
+                before = segment[end : found.start()]
+                if end and not before:
                     raise ValueError("two values touch")
                 kind, factor = _kind(found.group(1), found.group(2), terms)
-                literals.append(words)
+                literals.append(before)
                 names.append(found.group(1))
                 readers.append((kind, factor))
-                pattern += re.escape(plain(words)) + _PATTERNS[kind]
+                pattern += re.escape(plain(before)) + _PATTERNS[kind]
                 end = found.end()
             literals.append(segment[end:])
             parts.append(re.compile(pattern + re.escape(plain(segment[end:])), re.IGNORECASE))
@@ -80,13 +81,15 @@ class Template:
             raise ValueError("braces that aren't {name}")
         if len(set(names)) < len(names):
             raise ValueError("a value that occurs twice")
-        words_ = frozenset(w for run in runs for w in re.findall(r"[a-z][a-z0-9_]{3,}", run))
-        if not words_:
+        found_words = [word for run in runs for word in words(run)]
+        if not found_words:
             raise ValueError("no word of four letters")
-        return Template(source, max(runs, key=len), words_, tuple(names), tuple(parts), tuple(readers))
+        # The first and the last may be parts of longer words in the line; a gap stands between whole words.
+        inner = sorted(dict.fromkeys(found_words[1:-1] or found_words), key=len, reverse=True)
+        return Template(source, tuple(inner), tuple(names), tuple(parts), tuple(readers))
 
     def match(self, line: str) -> dict[str, Value] | None:
-        """The values in a line that :func:`plain` has been through, or None where it doesn't match."""
+        """The values in a line whose blank space is single blanks, or None where it doesn't match."""
         position = 0
         captured: list[Any] = []
         for part in self._parts:
@@ -96,6 +99,11 @@ class Template:
             position = found.end()
             captured += found.groups()
         return {n: _read(text, *r) for n, text, r in zip(self.names, captured, self._readers, strict=True)}
+
+
+def words(text: str) -> list[str]:
+    """The words of four letters and more of a text in lower case; digits and signs part them."""
+    return re.findall(WORD, text)
 
 
 def plain(text: str) -> str:
@@ -109,6 +117,8 @@ def _kind(name: str, factor: str | None, terms: Mapping[str, Term]) -> tuple[str
         raise ValueError(f"the name {name!r} isn't in the vocabulary")
     if term.type == "list":
         raise ValueError(f"{name} is a list, which no template reads")
+    if name == "pipeline_model_parallel_layout":
+        return "layout", None
     if factor is None:
         return ("byte" if term.unit == "byte" else term.type), None
     if term.type != "float":

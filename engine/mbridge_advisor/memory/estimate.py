@@ -237,16 +237,18 @@ def _estimate(
 
 
 def _graph_pool(settings: Settings, components: Mapping[str, Floats]) -> Floats:
-    """Memory of captured modules lies in a pool of its own, which eager modules can't use."""
+    """Captured modules lie in a memory pool of their own.
+
+    What they took while they still ran eagerly stays cached, and useless to that pool, unless segments are expandable.
+    A graph of the whole iteration holds everything in one pool.
+    """
     scope = settings.cuda_graph_scope
-    captured = {
-        "activations_attention": "attn" in scope,
-        "activations_mlp": "mlp" in scope,
-        "activations_moe": "moe" in scope,
-    }
-    if settings.cuda_graph_impl == "none" or not scope:
-        captured = dict.fromkeys(captured, False)  # a graph of the whole iteration holds everything in one pool
-    return sum((components[name] for name, inside in captured.items() if inside), 0 * components["weights"])
+    expandable = "expandable_segments:True" in (settings.pytorch_cuda_alloc_conf or "")
+    none = 0 * components["weights"]
+    if settings.cuda_graph_impl == "none" or not scope or expandable:
+        return none
+    captured = {"activations_attention": "attn", "activations_mlp": "mlp", "activations_moe": "moe"}
+    return sum((components[name] for name, module in captured.items() if module in scope), none)
 
 
 def _parameters(arch: Architecture, settings: Settings, r: _Rows) -> Weights:

@@ -202,12 +202,13 @@ def saved(arch: Architecture, settings: Settings, kind: LayerKind, s: Shape) -> 
     stream = s.sp_tokens * h * e
     mask = s.sp_tokens * h if settings.hidden_dropout > 0 else zero
     statistics = s.sp_tokens * (8 if arch.normalization == "LayerNorm" else 4)
-    keep_norm = 1 - s.flags["layernorm"]
+    mixer_norm, mlp_norm = recomputable_norms(arch, settings, kind)
+    keep_mixer, keep_mlp = 1 - mixer_norm * s.flags["layernorm"], 1 - mlp_norm * s.flags["layernorm"]
     attention_stream = stream * (1 - _offloaded(settings, "attn_norm"))
     mlp_stream = stream * (1 - _offloaded(settings, "mlp_norm"))
     norm, attention, mlp, moe, temporary = zero, zero, zero, zero, zero
     if kind.mixer != "none":
-        normed = keep_norm * s.sp_tokens * h * lin * (1 - _offloaded(settings, "qkv_linear"))
+        normed = keep_mixer * s.sp_tokens * h * lin * (1 - _offloaded(settings, "qkv_linear"))
         norm = norm + attention_stream + statistics + normed
         mixers = {"mamba": _mamba, "linear_attention": _linear_attention}
         if kind.mixer in mixers:
@@ -216,7 +217,7 @@ def saved(arch: Architecture, settings: Settings, kind: LayerKind, s: Shape) -> 
             attention, temporary = _attention(arch, settings, s, e, lin)
         attention = attention + mask
     if kind.mlp != "none":
-        norm = norm + mlp_stream + statistics + keep_norm * s.sp_tokens * h * lin
+        norm = norm + mlp_stream + statistics + keep_mlp * s.sp_tokens * h * lin
     if kind.mlp == "dense":
         inner, act, temp = _gated(arch, arch.mlp_hidden_size / s.tp * s.tokens, e, lin)
         mlp = (inner + act) * (1 - s.flags["mlp"]) + mask
@@ -230,6 +231,21 @@ def saved(arch: Architecture, settings: Settings, kind: LayerKind, s: Shape) -> 
         whole = saved(arch, replace(settings, fine_grained_activation_offloading=False), kind, s).total
         temporary = temporary + 2 * (whole - (norm + attention + mlp + moe))
     return Saved(norm, attention, mlp, moe, stream, temporary)
+
+
+def recomputable_norms(arch: Architecture, settings: Settings, kind: LayerKind) -> tuple[bool, bool]:
+    """Whether recompute module ``layernorm`` drops the output of the norm before the mixer, and before the MLP.
+
+    It works on norms that are modules of their own (``TransformerLayer``: not ``IdentityOp``). Transformer Engine's
+    specification fuses the norm into the linear layer that follows, except before MLA and before a MoE layer; and a
+    norm inside a captured router returns its output in a static buffer.
+    """
+    if settings.transformer_impl != "transformer_engine":
+        return kind.mixer == "attention" or kind.mixer == "mla", kind.mlp != "none"
+    scope = settings.cuda_graph_scope if settings.cuda_graph_impl == "transformer_engine" else ()
+    inside = "moe_preprocess" in scope and (settings.moe_token_dispatcher_type == "alltoall" or arch.moe_latent_size)
+    held = "moe_router" in scope and (settings.moe_shared_expert_overlap or not inside)
+    return kind.mixer == "mla", kind.mlp == "moe" and not held
 
 
 def mtp_saved(arch: Architecture, settings: Settings, s: Shape) -> Saved:

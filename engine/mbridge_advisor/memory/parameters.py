@@ -332,7 +332,7 @@ def mtp_weights(arch: Architecture) -> Weights:
 
 def mtp_layer_kinds(arch: Architecture) -> tuple[LayerKind, ...]:
     """The layers inside one MTP layer."""
-    if arch.mtp_hybrid_override_pattern is not None:
+    if arch.mtp_hybrid_override_pattern:
         return _hybrid_kinds("mtp_hybrid_override_pattern", arch.mtp_hybrid_override_pattern)
     return layer_kinds(arch)[-1:]
 

@@ -244,8 +244,9 @@ def _ranks(
     ).astype(float)
     if only is not None:
         return np.asarray(table[:, [only % pp]])
-    held = table[1:]
-    covers = (held[:, :, None] >= held[:, None, :]).all(axis=0)  # covers[i, j]: rank i holds at least what j holds
+    covers = np.ones((pp, pp), dtype=bool)  # covers[i, j]: rank i holds at least what j holds
+    for held in table[1:]:
+        covers &= held[:, None] >= held[None, :]
     equal = covers & covers.T
     dominated = (covers & ~equal).any(axis=0) | (equal & (ranks[:, None] < ranks[None, :])).any(axis=0)
     return np.asarray(table[:, ~dominated])

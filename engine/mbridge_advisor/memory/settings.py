@@ -48,6 +48,7 @@ class Settings:
         defer_embedding_wgrad_compute, wgrad_deferral_limit: weight gradients of the output layer wait for the pipeline
             flush; how many micro-batches at most (0: all).
         skip_getting_attention_mask_from_dataset: False: a batch carries a mask of length x length bytes.
+        pytorch_cuda_alloc_conf: the environment variable; with ``expandable_segments:True`` memory pools share pages.
         cublas_workspace_bytes: PyTorch's cuBLAS workspace of one thread; None: by GPU generation.
         router_imbalance: tokens that the busiest rank's experts get, relative to the mean (1: balanced, as the
             vendor's benchmarks force it; ours).
@@ -118,6 +119,7 @@ class Settings:
     defer_embedding_wgrad_compute: bool = False
     wgrad_deferral_limit: int = 0
     skip_getting_attention_mask_from_dataset: bool = True
+    pytorch_cuda_alloc_conf: str | None = None
     cublas_workspace_bytes: int | None = None
 
     def __post_init__(self) -> None:

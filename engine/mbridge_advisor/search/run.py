@@ -320,7 +320,7 @@ class _Space:
         full: Columns = {**self.pool.scalars, **columns}
         for name in RECOMPUTE[:3]:
             full[name] = np.array([row[name] or (0 if name.endswith("layers") else "") for row in table])[index]
-        modules = sorted({m for r in self.recomputes for m in r.modules})
+        modules = sorted({m for r in self.recomputes for m in r.modules}, key=str)
         full[RECOMPUTE[3]] = {m: np.array([r.has(m) for r in self.recomputes])[index] for m in modules}
         return self.pool.program.columns(full) if self.more else full
 

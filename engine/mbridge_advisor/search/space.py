@@ -125,6 +125,7 @@ def recompute_choices(arch: Architecture, pinned: Mapping[str, Any]) -> tuple[Re
                 tuple(pinned.get("recompute_modules") or ()),
             ),
         )
+    # Norms are only worth naming where they are modules of their own: before MLA and before a MoE layer.
     mla = ("mla_up_proj",) if arch.multi_latent_attention else ()
     ladder: list[tuple[str, ...]] = []
     if arch.is_moe:
@@ -133,7 +134,9 @@ def recompute_choices(arch: Architecture, pinned: Mapping[str, Any]) -> tuple[Re
             ladder += [mla, (*mla, "moe_act"), ("layernorm", *mla, "moe_act")]
         ladder += [("moe",), ("layernorm", *mla, "moe")]
     else:
-        ladder += [("layernorm",), ("mlp",), ("layernorm", "mlp"), ("core_attn",), ("core_attn", "layernorm", "mlp")]
+        ladder += [("core_attn",), ("mlp",), ("core_attn", "mlp")]
+        if mla:
+            ladder += [("layernorm", *mla), ("layernorm", *mla, "mlp")]
     selective = [Recompute("selective", modules=m) for m in ladder]
     return (Recompute(), *selective, Recompute("full", "uniform", 1))
 

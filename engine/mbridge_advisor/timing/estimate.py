@@ -296,7 +296,7 @@ class _Model:
             return out
         topk = float(arch.moe_router_topk or 1)
         once = settings.moe_token_dispatcher_type == "flex"
-        token_bytes = s.sent / topk * inner * e
+        token_bytes = s.sent / topk * (inner * e + c["dispatch_token_bytes"])
         dispatch = network.all_to_all_seconds(token_bytes, topk, s.ep, s.etp, once, gpu, c)
         exposed = c["ep_exposed"] if settings.overlap_moe_expert_parallel_comm else 1.0
         out["ep_communication"] = np.where(s.ep > 1, 4 * dispatch * exposed, zero)
@@ -323,7 +323,9 @@ class _Model:
         router = c["launch_seconds_router"] * (0.5 if captured and "moe_router" in scope else 1.0)
         if self.settings.moe_token_dispatcher_type != "flex":
             router += c["launch_seconds_sync"]
-        return mixer + router + c["launch_seconds_expert"] * float(self.arch.num_moe_experts or 0) / s.ep
+        # 16-bit experts launch their six GEMMs; in 8 bits two casts for each of four inputs and gradients come on top.
+        each = c["launch_seconds_expert"] * (1.0 if self.settings.low_precision else 6 / 14)
+        return mixer + router + each * float(self.arch.num_moe_experts or 0) / s.ep
 
     def _output(self, s: Shape, vocab: Floats) -> Floats:
         """Output layer (always 16 bits) and loss, forward and backward, for one micro-batch."""

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..advice.plan import find
+from ..advice.plan import Finalist, find
 from ..intake.recipe import precision_of as recipe_precision
 from ..intake.request import Request, parse_request
 from ..knowledge.load import load_recipes, load_throughput
 from ..knowledge.model import Knowledge
-from .throughput import TAGS, precision_of
+from .throughput import TAGS, nearest_recipe, precision_of
 
 TOP = 5
 Source = Literal["published", "recipes"]
@@ -96,6 +96,8 @@ class Choice:
         grid_rank: the same without comparing VPP.
         ours, theirs: our estimates in tokens/s/GPU, preferences counted, for our first choice and for the best
             published grid with the settings that our search gives it (0: refused).
+        best: that published grid, in words, None where all are refused.
+        reasons: what makes ours faster in our own eyes, where it isn't a published grid.
     """
 
     scenario: Scenario
@@ -104,6 +106,8 @@ class Choice:
     ours: float
     theirs: float
     choices: tuple[Mapping[str, Any], ...]
+    best: str | None
+    reasons: tuple[str, ...]
 
     @property
     def defensible(self) -> bool:
@@ -153,7 +157,10 @@ def _published(knowledge: Knowledge) -> Iterable[tuple[tuple[Any, ...], str, Sha
             row["gbs"],
             row["task"],
         )
-        yield key, TAGS[row["release"][:5]], _shape(row, row.get("vp"))
+        fsdp = row.get("fsdp")
+        if fsdp is None:  # the table has no such column
+            fsdp = (nearest_recipe(row, load_recipes(knowledge, row["model_key"])) or {}).get("fsdp")
+        yield key, TAGS[row["release"][:5]], _shape({**row, "fsdp": fsdp}, row.get("vp"))
 
 
 def _shape(row: Mapping[str, Any], vpp: int | None) -> Shape:
@@ -187,24 +194,61 @@ def choose(scenario: Scenario, knowledge: Knowledge, constants: Mapping[str, flo
     request = parse_request(scenario.request(), knowledge)
     finalists = find(request, knowledge, TOP, constants=constants).finalists
     choices = [finalist.choice for finalist in finalists]
-    theirs = [_score(request, shape, knowledge, constants) for shape in scenario.published]
+    published = [_given(request, shape, knowledge, constants) for shape in scenario.published]
+    best = max((f for f in published if f is not None), key=lambda f: f.score, default=None)
+    rank = _place(scenario.published, choices, schedule=True)
     return Choice(
         scenario,
-        _place(scenario.published, choices, schedule=True),
+        rank,
         _place(scenario.published, choices, schedule=False),
         finalists[0].score if finalists else 0.0,
-        max(theirs),
+        best.score if best else 0.0,
         tuple(choices),
+        in_words(best.choice) if best else None,
+        _reasons(finalists[0], best) if finalists and rank != 1 else (),
     )
 
 
-def _score(request: Request, shape: Shape, knowledge: Knowledge, constants: Mapping[str, float] | None) -> float:
-    """Our estimate for a published grid with the settings that our search gives it, 0 where it is refused."""
+def _given(
+    request: Request, shape: Shape, knowledge: Knowledge, constants: Mapping[str, float] | None
+) -> Finalist | None:
+    """A published grid with the settings that our search gives it, None where it is refused."""
     pinned = {"tp": shape.tp, "pp": shape.pp, "cp": shape.cp, "use_megatron_fsdp": shape.fsdp, "mbs": shape.mbs}
     if shape.ep > 1:
         pinned["ep"] = shape.ep
-    finalists = find(request.with_values(**pinned), knowledge, 1, constants=constants).finalists
-    return finalists[0].score if finalists else 0.0
+    return next(iter(find(request.with_values(**pinned), knowledge, 1, constants=constants).finalists), None)
+
+
+def in_words(choice: Mapping[str, Any]) -> str:
+    """A grid for people."""
+    sizes = {"TP": choice["tp"], "PP": choice["pp"], "VPP": choice["vpp"], "CP": choice["cp"], "EP": choice["ep"]}
+    shown = " ".join(f"{name} {size}" for name, size in sizes.items() if (size or 1) > 1) or "DP alone"
+    return f"{shown}, MBS {choice['mbs']}{', FSDP' if choice['use_megatron_fsdp'] else ''}"
+
+
+def _reasons(ours: Finalist, theirs: Finalist | None) -> tuple[str, ...]:
+    """What a published grid takes longer for than ours: recompute, the two largest terms, preferences."""
+    if theirs is None:
+        return ("no published grid can be laid out, or fits, with the settings that we take",)
+    out = []
+    recompute = _recompute(theirs.choice)
+    if recompute != _recompute(ours.choice):
+        out.append(f"they recompute {recompute}, ours {_recompute(ours.choice)}")
+    mine, other = ours.seconds, theirs.seconds
+    more = {name: other[name] - mine[name] for name in mine}
+    step = sum(mine.values())
+    out += [
+        f"{name} {more[name]:+.2f} s" for name in sorted(more, key=lambda n: -more[n])[:2] if more[name] > step / 100
+    ]
+    if theirs.preference < ours.preference - 0.005:
+        out.append(f"preferences x {theirs.preference:.2f}, ours x {ours.preference:.2f}")
+    return tuple(out)
+
+
+def _recompute(choice: Mapping[str, Any]) -> str:
+    if choice["recompute_granularity"] == "selective":
+        return "+".join(choice["recompute_modules"])
+    return "all layers" if choice["recompute_granularity"] else "nothing"
 
 
 def _place(published: Sequence[Shape], choices: Sequence[Mapping[str, Any]], *, schedule: bool) -> int | None:

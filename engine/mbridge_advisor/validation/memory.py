@@ -301,6 +301,7 @@ def large_cases(row: Row, gpus: Gpus) -> list[Case]:
             "cuda_graph_impl": row["runtime"]["cuda_graph_impl"],
             "cuda_graph_scope": _words(row["runtime"]["cuda_graph_scope"]),
             "use_megatron_fsdp": row["runtime"]["fsdp"],
+            "pytorch_cuda_alloc_conf": row["runtime"]["alloc_conf"],
         }
     )
     r = row["recompute"]
@@ -324,7 +325,9 @@ def large_cases(row: Row, gpus: Gpus) -> list[Case]:
     gpu = _gpu(row["gpu"], gpus)
     by_stage = m["peak_allocated_bytes_by_stage"]
     if not by_stage:
-        return [Case(row["id"], row["model"], arch, settings, grids, gpu, None, m["peak_allocated_bytes"], None)]
+        # Bridge's loggers (TensorBoard and the like) live on the last global rank, hence on the last stage.
+        last = -1 if m["peak_scope"] and "unknown rank" in m["peak_scope"] else None
+        return [Case(row["id"], row["model"], arch, settings, grids, gpu, last, m["peak_allocated_bytes"], None)]
     return [
         Case(f"{row['id']} stage {stage}", row["model"], arch, settings, grids, gpu, int(stage), peak, None)
         for stage, peak in by_stage.items()

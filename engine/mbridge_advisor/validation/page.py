@@ -38,12 +38,21 @@ PEERS = (
     "(engine/mbridge_advisor/validation/peers.py cites them). Of a run's stages they are held to the fullest one, "
     "which is what they speak of."
 )
+FEASIBLE = (
+    "Do the grids that the vendor published fit in memory in our eyes, with the settings of its nearest recipe? "
+    "*Tight*: within what fragmentation may take."
+)
 CHOICE = (
     "Is a grid that the vendor published for the scenario (model, system, GPUs, precision, sequence length, global "
     "batch, task) our first, or among our first 5, with constants fitted without that model? TP, PP, CP, EP and, where "
     "the row gives it, VPP must agree; *grid* leaves VPP aside. Scenarios that the vendor runs with FSDP alone are "
     "apart. *As good*: our first is a published grid, or at least as good by our own estimate, preferences counted. "
     "A published grid is an operating point that its authors tuned, not a proven optimum."
+)
+
+DIFFERS = (
+    "Rates are our own estimates with constants fitted without the model, preferences counted, each grid with the "
+    "settings that our search gives it. Seconds are those by which a step of the published grid takes longer."
 )
 
 
@@ -69,8 +78,12 @@ def tables(validation: Validation, group: Group | None = None) -> list[Table]:
     lines = [[f"{p.title.en}: {name}", *_cells(rows)] for p in parts for name, rows in p.peers.items()]
     if lines:
         out.append(Table("Other formulas on the same rows", PEERS, HEAD, lines))
+    if validation.feasible:
+        out.append(_feasible(validation))
     if validation.choices:
         out.append(_choice(validation))
+    if validation.choices.get("published"):
+        out.append(_differs(validation))
     return out
 
 
@@ -102,6 +115,16 @@ def _by(part: Part, group: Group) -> Table:
     return Table(f"{part.title.en}, by {group}", "", (group, *HEAD[1:]), lines)
 
 
+def _feasible(validation: Validation) -> Table:
+    lines, refused = [], []
+    for task, found in validation.feasible.items():
+        counts = (found.fits, found.tight, len(found.refused))
+        lines.append([f"published {task}", str(sum(counts)), *map(str, counts)])
+        refused += [f"{row} ({slip or 'no slip known'})" for row, slip in found.refused.items()]
+    note = FEASIBLE + (f" Not feasible: {'; '.join(refused)}." if refused else "")
+    return Table("Published grids", note, ("rows of", "n", "fits", "tight", "does not fit"), lines)
+
+
 def _choice(validation: Validation) -> Table:
     lines = []
     refused = set()
@@ -113,6 +136,16 @@ def _choice(validation: Validation) -> Table:
                 lines.append([label, str(s["count"]), *(f"{share:.0%}" for share in shares)])
     note = CHOICE + (f" Not feasible in our eyes: {'; '.join(sorted(refused))}." if refused else "")
     return Table("Choice", note, ("scenarios", "n", "first", "first 5", "grid first", "grid first 5", "as good"), lines)
+
+
+def _differs(validation: Validation) -> Table:
+    lines = []
+    for one in validation.to_dict()["choice"]["published"]["differs"]:
+        ours, theirs = (f"{rate:,.0f}" for rate in one["tokens_per_second_per_gpu"])
+        reasons = "; ".join(one["reasons"]) or "ties"
+        lines.append([one["scenario"], one["ours"], ours, one["theirs"] or "", theirs, reasons])
+    head = ("scenario", "ours", "tokens/s/GPU", "best published grid", "tokens/s/GPU", "they take longer for")
+    return Table("Where our first grid isn't a published one", DIFFERS, head, lines)
 
 
 def page(validation: Validation, made_by: Mapping[str, Any]) -> str:

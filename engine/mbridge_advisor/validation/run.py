@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from .. import memory as memory_model
 from ..errors import RequestError
 from ..knowledge.load import load_left_out, load_measured_memory, load_recipes, load_throughput
 from ..knowledge.model import Knowledge, Text
@@ -34,18 +35,47 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Feasible:
+    """Whether published rows fit in memory, with the settings of the recipe that is nearest.
+
+    Attributes:
+        fits, tight: rows.
+        refused: row -> why it can't have run as printed (None: we are wrong, or nobody has found out).
+    """
+
+    fits: int
+    tight: int
+    refused: Mapping[str, str | None]
+
+    @classmethod
+    def of(cls, cases: Sequence[throughput.Case], constants: Mapping[str, float]) -> Feasible:
+        """Judge rows."""
+        counts = [0, 0, 0]
+        refused: dict[str, str | None] = {}
+        for c in cases:
+            found = memory_model.estimate(c.architecture, c.settings, c.grids, c.gpu, constants)
+            verdict = int(found.verdict(float(c.gpu.memory_bytes))[0])
+            counts[verdict] += 1
+            if verdict == 2:
+                refused[c.id] = c.slip
+        return cls(counts[0], counts[1], refused)
+
+
+@dataclass(frozen=True)
 class Validation:
     """Everything that ``validate`` found.
 
     Attributes:
         knowledge, digest: version and content of the knowledge base.
         parts: figure by figure.
+        feasible: task -> whether the rows published for it fit.
         choices: set of scenarios -> how the search did on each.
     """
 
     knowledge: str
     digest: str
     parts: tuple[Part, ...]
+    feasible: Mapping[str, Feasible]
     choices: Mapping[str, tuple[choice.Choice, ...]]
 
     def to_dict(self, by: Group | None = None) -> dict[str, Any]:
@@ -53,6 +83,7 @@ class Validation:
         return {
             "knowledge": self.knowledge,
             "parts": {part.key: _part(part, by) for part in self.parts if part.comparisons},
+            "feasible": {task: asdict(found) for task, found in self.feasible.items()},
             "choice": {name: _choices(found) for name, found in self.choices.items()},
         }
 
@@ -88,6 +119,17 @@ def _choices(found: Sequence[choice.Choice]) -> dict[str, Any]:
     return {
         **{name: {k: round(v, 4) for k, v in asdict(choice.score(c)).items()} for name, c in apart.items() if c},
         "refused": [c.scenario.name for c in found if not c.theirs],
+        "differs": [
+            {
+                "scenario": c.scenario.name,
+                "ours": choice.in_words(c.choices[0]),
+                "theirs": c.best,
+                "tokens_per_second_per_gpu": [round(c.ours, 1), round(c.theirs, 1)],
+                "reasons": list(c.reasons),
+            }
+            for c in found
+            if c.choices and c.rank != 1
+        ],
     }
 
 
@@ -148,8 +190,10 @@ def validate(
 
     progress("memory", 0.0)
     small = memory.measured_small(data.small, knowledge.gpus)
-    large = memory.measured_large(data.large, knowledge.gpus)
-    staged = [c for c in large if c.stage is not None]
+    staged, unranked = (
+        memory.measured_large([row for row in data.large if (row["tier"] == "A") == ranked], knowledge.gpus)
+        for ranked in (True, False)
+    )
     published = throughput.cases(data.published, data.recipes, knowledge)
     tuned = [c for t in ("sft", "lora") for c in throughput.cases(data.published, data.recipes, knowledge, t)]
     timed = throughput.measured_cases(data.large, knowledge)
@@ -172,9 +216,9 @@ def validate(
         ),
         _memory(
             "tables",
-            "Peak memory, tables without ranks (tier B)",
-            "峰值显存：未注明 rank 的表格（B 级）",
-            [c for c in large if c.stage is None],
+            "Peak memory, tables without ranks (tier B), read as the last stage's",
+            "峰值显存：未注明 rank 的表格（B 级），按末阶段理解",
+            unranked,
             constants,
         ),
     ]
@@ -195,6 +239,11 @@ def validate(
         ),
         _rate("step_time", "Tokens/s/GPU, real-size layers", "每 GPU 吞吐：真实尺寸的层", timed, constants),
     ]
+    feasible = {
+        task: Feasible.of(judged, constants)
+        for task, judged in (("pretraining", published), ("fine-tuning", tuned))
+        if judged
+    }
     choices: dict[str, tuple[choice.Choice, ...]] = {}
     for n, source in enumerate(sources):
         found = []
@@ -203,7 +252,7 @@ def validate(
             progress("choice", 0.4 + 0.6 * (n + i / len(scenarios)) / len(sources))
             found.append(choice.choose(scenario, knowledge, without(scenario.family)))
         choices[source] = tuple(found)
-    return Validation(knowledge.version, knowledge.digest, tuple(parts), choices)
+    return Validation(knowledge.version, knowledge.digest, tuple(parts), feasible, choices)
 
 
 def _plain(key: str, title: Text, comparisons: Sequence[report.Comparison]) -> Part:

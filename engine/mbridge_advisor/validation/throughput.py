@@ -48,6 +48,7 @@ class Case:
         id, model, release: of the row.
         recipe: id of the recipe that gave the settings, None where none was found.
         tokens_per_second_per_gpu: as published.
+        slip: why the row can't have run as printed, None where nothing is known against it.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Case:
     gpu: Gpu
     recipe: Any
     tokens_per_second_per_gpu: float
+    slip: str | None
 
     def predict(self, calibration: Mapping[str, float] | None = None) -> TimeEstimate:
         """The estimate for the row."""
@@ -125,6 +127,8 @@ def settings_of(row: Row, recipe: Row | None) -> Settings:
             "cuda_graph_impl": recipe.get("cuda_graph_impl") or "none",
             "cuda_graph_scope": _modules(recipe.get("cuda_graph_scope")),
             "cpu_offloading_num_layers": recipe.get("cpu_offloading_num_layers") if fsdp else None,
+            # The vendor's launcher sets it for performance runs.
+            "pytorch_cuda_alloc_conf": "expandable_segments:True",
             "fine_grained_activation_offloading": recipe.get("fine_grained_activation_offloading"),
         }
     )
@@ -181,6 +185,7 @@ def case_of(row: Row, recipes: Sequence[Row], architecture: Architecture, gpu: G
         gpu,
         recipe["id"] if recipe else None,
         float(row["tokens_per_sec_per_gpu"]),
+        row.get("slip"),
     )
 
 
@@ -230,6 +235,7 @@ def measured_cases(rows: Sequence[Row], knowledge: Knowledge) -> list[Case]:
                 knowledge.gpus[row["gpu"]],
                 None,
                 rate,
+                None,
             )
         )
     return out

@@ -13,8 +13,19 @@ from .words import size, word
 def lines(diagnosis: Diagnosis, lang: str) -> Iterator[tuple[str, str]]:
     """``(kind, text)`` of each line: ``head``, ``verdict``, ``cause``, ``detail`` or ``item``."""
     yield "verdict", word(f"diagnosis_{diagnosis.verdict}", lang)
+    if diagnosis.criteria:
+        yield "head", word("criteria", lang)
+        for c in diagnosis.criteria:
+            answer = word("untold" if c.holds is None else "holds" if c.holds else "fails", lang)
+            yield "item", f"[{answer}] {c.text[lang]} ({c.shown[lang]})"
+        yield "head", word("because", lang)
+    brief = [c for c in diagnosis.causes if c.general or (c.aftermath and not diagnosis.causes[0].aftermath)]
     for cause in diagnosis.causes:
-        yield from _cause(cause, lang)
+        if cause not in brief:
+            yield from _cause(cause, lang)
+    if brief:
+        yield "head", word("also", lang)
+        yield from (("item", _brief(cause, lang)) for cause in brief)
     if diagnosis.unknown:
         yield "head", word("unexplained", lang)
         yield from (("item", _evidence(e, lang)) for e in diagnosis.unknown)
@@ -22,9 +33,12 @@ def lines(diagnosis: Diagnosis, lang: str) -> Iterator[tuple[str, str]]:
         yield from _comparison(diagnosis.comparison, lang)
     if diagnosis.observed:
         yield "head", word("observed", lang)
+        places: dict[int, list[str]] = {}
         for o in diagnosis.observed.values():
-            place = word("at_line", lang, o.line) if o.line else word("in_words", lang)
-            yield "item", f"{o.field} = {cell(o.value)} ({place})"
+            places.setdefault(o.line, []).append(o.shown[lang])
+        for line, shown in sorted(places.items()):
+            place = word("at_line", lang, line) if line else word("in_words", lang)
+            yield "item", f"{place}: {', '.join(shown)}"
     if diagnosis.asks:
         yield "head", word("please_tell", lang)
         yield "item", ", ".join(f"{a.field} ({a.title[lang]})" for a in diagnosis.asks)
@@ -41,7 +55,7 @@ def _cause(cause: Cause, lang: str) -> Iterator[tuple[str, str]]:
     if cause.releases:
         yield "detail", word("worded_at", lang, ", ".join(cause.releases))
     for s in cause.behind:
-        yield "detail", f"{s.message[lang]}  [{s.rule}]"
+        yield "detail", f"{word('may_be', lang)}: {s.message[lang]}  [{s.rule}]"
     yield "detail", f"{word('because', lang)}: {cause.because[lang]}"
     if cause.fix is not None or cause.set:
         changes = ", ".join(f"{name}={cell(value)}" for name, value in cause.set.items())
@@ -52,12 +66,19 @@ def _cause(cause: Cause, lang: str) -> Iterator[tuple[str, str]]:
     yield "detail", f"{word('source', lang)}: {'; '.join(map(str, cause.citations[:3]))}"
 
 
+def _brief(cause: Cause, lang: str) -> str:
+    """A cause that adds little to those before it."""
+    place = f" ({word('at_line', lang, cause.evidence[0].line)})" if cause.evidence and cause.evidence[0].line else ""
+    return f"{cause.message[lang]}  [{cause.rule}]{place}"
+
+
 def _evidence(e: Evidence, lang: str) -> str:
     if not e.line:
         return f"{word('in_words', lang)}: {e.text}"
+    file = f"{e.file}, " if e.file else ""
     rank = f", rank {e.rank}" if e.rank is not None else ""
     times = f", x{e.count:,}" if e.count > 1 else ""
-    return f"{word('at_line', lang, e.line)}{rank}{times}: {e.text}"
+    return f"{file}{word('at_line', lang, e.line)}{rank}{times}: {e.text}"
 
 
 def _comparison(comparison: Comparison, lang: str) -> Iterator[tuple[str, str]]:

@@ -88,6 +88,12 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "changed": ("What changed", "变化"),
     "observed": ("Read from log and words", "从日志与描述中读到"),
     "please_tell": ("Please tell", "请补充"),
+    "may_be": ("Likely reason", "可能的根源"),
+    "also": ("Also seen", "另外"),
+    "criteria": ("Success criteria", "成功标准"),
+    "holds": ("holds", "满足"),
+    "fails": ("does not hold", "不满足"),
+    "untold": ("unknown", "未知"),
     "of_step": ("of a step", "（占每步）"),
 }
 

@@ -8,7 +8,7 @@ three places: both sides of every constraint are met about equally often.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import lcm
 from typing import Any
 
@@ -35,18 +35,22 @@ MODULES = ("core_attn", "mlp", "moe", "layernorm", "moe_act", "mla_up_proj", "sh
 UNBUILT = ("mamba_", "linear_", "hybrid_")
 
 
-def generate(rng: random.Random, hints: Sequence[Mapping[str, Any]] = ()) -> Case:
+def generate(
+    rng: random.Random,
+    hints: Sequence[Mapping[str, Any]] = (),
+    lacking: Callable[[Case], Collection[str]] = lambda case: (),
+) -> Case:
     """One random case; about half of them break something.
 
     Args:
         rng: where the chance comes from.
-        hints: settings that belong together, such as the examples of rules; a quarter of the cases take one over.
+        hints: settings that belong together, such as the examples of rules; a third of the cases take one or two over.
+        lacking: names that the release doesn't have for such a case; they are left out.
     """
     usable = [hint for hint in hints if hint and not any(name.startswith(UNBUILT) for name in hint)]
     while True:
         case = _sound(rng)
-        if usable and rng.random() < 0.25:
-            hint = rng.choice(usable)
+        for hint in rng.sample(usable, rng.choice((0, 0, 0, 0, 1, 2))) if usable else ():
             whole: Case = {}  # what a model of this kind can't do without
             if hint.get("is_moe") or "num_moe_experts" in hint:
                 whole |= {"num_moe_experts": 8, "moe_router_topk": 2}
@@ -55,10 +59,14 @@ def generate(rng: random.Random, hints: Sequence[Mapping[str, Any]] = ()) -> Cas
             case = {**whole, **case, **{k: list(v) if isinstance(v, tuple) else v for k, v in hint.items()}}
             case.pop("is_moe", None)
         features = FEATURES + MOE_FEATURES if "num_moe_experts" in case else FEATURES
-        for feature in rng.sample(features, rng.choice((0, 0, 1, 1, 2, 3))):
+        for feature in rng.sample(features, rng.choice((0, 0, 0, 1, 1, 2, 3))):
             feature(rng, case)
-        for _ in range(rng.choice((0, 0, 0, 1, 1, 2, 3))):
+        for _ in range(rng.choice((0, 0, 0, 0, 1, 1, 2))):
             push(rng, case)
+        if case.get("packed_sequence"):  # a setting of the data set of fine-tuning
+            case.setdefault("task", "sft")
+        for name in lacking(case):
+            case.pop(name, None)
         if 1 <= case["world_size"] <= MAX_WORLD:
             return case
 
@@ -322,6 +330,7 @@ RARE: Mapping[str, tuple[Any, ...]] = {
     "attention_dropout": (0.1,),
     "hidden_dropout": (0.1,),
     "batch_invariant_mode": (True,),
+    "flash_attention_version": (2, 3, 4),
     "hybrid_context_parallel": (True,),
     "optimizer": ("sgd", "adam"),
     "num_buckets": (2,),
@@ -336,6 +345,11 @@ RARE: Mapping[str, tuple[Any, ...]] = {
     "restore_modelopt_state": (True,),
     "apply_rope_fusion": (True,),
     "mla_down_proj_fusion": (True,),
+    "original_max_position_embeddings": (6144,),
+    "rope_type": ("rope", "yarn"),
+    "bias_dropout_fusion": (True,),
+    "overlap_grad_reduce": (True, False),
+    "overlap_param_gather": (True, False),
     "rotary_interleaved": (True,),
     "attention_output_gate": (True,),
     "no_rope_freq": (2, 3),
@@ -356,6 +370,8 @@ RARE: Mapping[str, tuple[Any, ...]] = {
     "first_last_layers_bf16": (True,),
     "num_layers_at_start_in_bf16": (1, 4),
     "rampup_batch_size": ([2, 2, 100], [1, 3, 100], [2, 2]),
+    "train_iters": (10,),
+    "num_epochs": (1,),
     "decrease_batch_size_if_needed": (True,),
     "train_samples": (320,),
     "dataset_seq_length": (2048, 4096),
@@ -371,11 +387,12 @@ RARE: Mapping[str, tuple[Any, ...]] = {
     "experimental_attention_variant": ("dsa", "gated_delta_net"),
 }
 MOE_ONLY = ("moe_", "ep_overlap", "overlap_dispatch")
+MLA_ONLY = ("mla_", "original_max_position", "rope_type")
 
 
 def _rare(rng: random.Random, case: Case) -> None:
     moe, mla = "num_moe_experts" in case, "multi_latent_attention" in case
-    names = [n for n in RARE if (moe or not n.startswith(MOE_ONLY)) and (mla or not n.startswith("mla_"))]
+    names = [n for n in RARE if (moe or not n.startswith(MOE_ONLY)) and (mla or not n.startswith(MLA_ONLY))]
     for name in rng.sample(names, rng.choice((1, 1, 2))):
         case[name] = rng.choice(RARE[name])
 

@@ -30,6 +30,7 @@ from ...intake.facts import build_facts
 from ...intake.request import parse_request
 from ...knowledge import load
 from ...knowledge.model import Knowledge, Revision, Value
+from ..store import condition_digest
 from .cases import SMALLEST, Case, generate, shrink
 from .runner import Oracle, Sources, Verdict
 
@@ -65,13 +66,9 @@ STATED: Mapping[str, Value] = {
 }
 # Rules whose place in the code the oracle can't reach: they alone are no verdict that it could contradict.
 BEYOND: Mapping[str, str] = {
-    "MB-EP-007": "the constructor of Transformer Engine's grouped experts",
-    "MB-EP-011": "the forward pass of an MoE layer after its router",
-    "MB-MLA-004": "the forward pass of multi-latent attention on packed sequences",
-    "MB-MLA-005": "the fused attention layer, which the local specification doesn't have",
-    "MB-MLA-006": "the fused attention layer, which the local specification doesn't have",
-    "MB-REC-011": "the forward pass of a multi-token prediction layer",
+    "MB-MLA-004": "the forward pass of multi-latent attention on batches that the data loader of hybrid CP makes",
 }
+NO_FIELD = "no such field at this revision"  # how the worker's message ends
 COUNTS = ("verdict", "stage", "unsupported", "rules", "alone", "located", "values")
 Kind = Literal["missing", "wrong", "value"]
 
@@ -141,7 +138,8 @@ class Ours:
             path = self._path(name)
             # Bridge derives the settings of these two sections from others unless told otherwise.
             derived = path is None or path.startswith(("comm_overlap.", "mixed_precision."))
-            if name not in case and not derived and value is not None and not name.startswith("linear_"):
+            said = value is not None or name == "q_lora_rank"  # a model without one has to say so
+            if name not in case and not derived and said and not name.startswith("linear_"):
                 defaults[self._key(name)] = _plain(name, value)
         inference = infer(self.program, facts, engine="reference")
         fired = {firing.rule for firing in inference.firings}
@@ -162,6 +160,17 @@ class Ours:
                     }
                 )
         return out
+
+    def lacking(self, oracle: Callable[[Mapping[str, Any], Mapping[str, Any]], Verdict], mla: bool) -> frozenset[str]:
+        """Names without a field at the revision, for models with or without multi-latent attention."""
+        model = {"multi_latent_attention": True} if mla else {}
+
+        def lacks(name: str) -> bool:
+            verdict = oracle({**model, self._key(name): None}, {})
+            return verdict.verdict == "unsupported" and verdict.message.endswith(NO_FIELD)
+
+        settable = (name for name, term in self.knowledge.terms.items() if term.section != "derived")
+        return frozenset(name for name in settable if name not in BARE and lacks(name))
 
     def cites(self, rule: str, verdict: Verdict) -> bool:
         """Whether the code rejects in a symbol that the rule cites, or called from one."""
@@ -259,12 +268,14 @@ class Report:
         }
 
 
-def evidence(report: Report) -> dict[str, Any]:
+def evidence(knowledge: Knowledge, report: Report) -> dict[str, Any]:
     """The run as a file of ``knowledge/evidence/executions`` (see ``schemas/execution.schema.json``).
 
     A rule is confirmed by each rejected configuration on which it alone fired, a quantity by each accepted one for
     which the code computed the same value.
     """
+    revision = knowledge.revisions[report.revision]
+    confirmed = dict(sorted({**report.alone, **report.values}.items()))
     versions = {k: v for k, v in report.environment.items() if isinstance(v, str) and not k.endswith("commit")}
     return {
         "id": f"oracle-{report.revision}-seed{report.seed}",
@@ -280,8 +291,8 @@ def evidence(report: Report) -> dict[str, Any]:
         "disagreements": len(report.disagreements) + sum(report.suppressed.values()),
         "seconds": report.seconds,
         "versions": versions,
-        "beyond": dict(BEYOND),
-        "rules": dict(sorted({**report.alone, **report.values}.items())),
+        "rules": confirmed,
+        "conditions": {name: condition_digest(knowledge, name, revision) for name in confirmed},
     }
 
 
@@ -391,7 +402,8 @@ def run(
     """Fuzz one revision with a started oracle."""
     rng, started, ours = random.Random(seed), time.monotonic(), Ours(knowledge, revision)
     hints = ours.hints()
-    cases = (generate(rng, hints) for _ in range(count))
+    lacking = {mla: ours.lacking(oracle.judge, mla) for mla in (False, True)}
+    cases = (generate(rng, hints, lambda case: lacking[bool(case.get("multi_latent_attention"))]) for _ in range(count))
     kept, more, counts = fuzz(oracle.judge, ours, cases, cites=ours.cites, progress=progress)
     return Report(
         revision=revision.tag,
@@ -466,7 +478,7 @@ def _main(options: argparse.Namespace) -> int:
     print(file=sys.stderr)
     text = json.dumps(report.to_dict(), indent=1, default=str)
     if options.evidence:
-        options.evidence.write_text(json.dumps(evidence(report), indent=1) + "\n", encoding="utf-8")
+        options.evidence.write_text(json.dumps(evidence(knowledge, report), indent=1) + "\n", encoding="utf-8")
     if options.out:
         options.out.write_text(text + "\n", encoding="utf-8")
     print(render(report))

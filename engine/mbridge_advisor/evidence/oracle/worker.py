@@ -42,6 +42,7 @@ import json
 import logging
 import os
 import random
+import re
 import sys
 import traceback
 import types
@@ -147,7 +148,7 @@ LIMITS = (
     "Transformer Engine's own checks (feature sizes of FP8 and FP4 GEMMs, heads against CP in its attention)",
     "kernels, communication, memory, and everything after the entry of the schedule's first micro-batch",
     "ranks other than 0, except the layer counts of every pipeline stage",
-    "embedding and output layer beyond the split of the vocabulary; multi-token prediction and Mamba blocks",
+    "embedding and output layer beyond the split of the vocabulary; Mamba and other linear-attention blocks",
     "optimizer, DDP and FSDP wrappers, checkpoints, data sets and tokenizers",
     "the model, schedule and forward stages with use_decentralized_pg",
     "CUDA graphs, user buffers of TP overlap, NCCL communicators",
@@ -311,13 +312,15 @@ class Oracle:
         self.block = module("core.transformer.transformer_block")
         self.layer = module("core.transformer.transformer_layer")
         self.specs = module("core.models.gpt.gpt_layer_specs")
-        self.moe = module("core.transformer.moe.moe_layer")
+        self.mla = module("core.transformer.multi_latent_attention")
+        self.experts = module("core.transformer.moe.experts")
         self.spec_utils = module("core.transformer.spec_utils")
         self.mappings = module("core.tensor_parallel.mappings")
         self.embedding = module("core.models.common.embeddings.language_model_embedding")
         self.te = module("core.extensions.transformer_engine")
         self.mtp = module("core.transformer.multi_token_prediction")
         self.ddp = module("core.distributed")
+        self.fsdp = module("core.distributed.fsdp.mcore_fsdp_adapter")
         package = self.config.__file__.split("megatron" + os.sep + "bridge")[0]
         core = self.block.__file__.split("megatron" + os.sep + "core")[0]
         self.roots = tuple(sorted({package, core}))
@@ -366,10 +369,16 @@ class Oracle:
                 super().__init__()
                 self.weight = torch.nn.Parameter(torch.empty(hidden_size, device="meta"))
 
+        # The sharding itself, and the device meshes that it asks for, come after the wrapper's guards.
+        self.fsdp.HAVE_MEGATRON_FSDP = True
+        self.fsdp.MegatronFSDP = _stop
+        self.fsdp.FullyShardedDataParallel._init_dist_index = lambda wrapper, groups: None
         # Apex's kernel and the fused dispatchers are taken as installed: their absence is no rule of the sources.
         module("core.tensor_parallel.layers")._grad_accum_fusion_available = True
         # It expects a layer of Transformer Engine, which the layers built here are not.
-        self.te.set_save_original_input = lambda module: None
+        real = self.te.set_save_original_input
+        for loaded in [m for m in sys.modules.values() if getattr(m, "set_save_original_input", None) is real]:
+            loaded.set_save_original_input = lambda module: None  # type: ignore[attr-defined]
         # Graphs are not captured here, so the state that their manager asks for is not set up.
         module("core.transformer.cuda_graphs").CudaGraphManager.__init__ = lambda graph, *args, **kwargs: (
             torch.nn.Module.__init__(graph)
@@ -416,7 +425,7 @@ class Oracle:
             with self.cuda_to_meta():
                 effective = self._model(cfg)
                 stage = "schedule"
-                self._schedule(cfg)
+                self._steps(cfg)
                 stage = "forward"
                 self._forward(cfg)
             return {"verdict": "accept", "stage": stage, "message": "", "where": "", "effective": effective}
@@ -443,9 +452,7 @@ class Oracle:
             path = own[-1].filename[len(root) :].replace(os.sep, "/")
             where = f"{path}:{own[-1].lineno} {_symbol(own[-1].filename, own[-1].lineno or 0)}"
         message = " ".join(f"{type(error).__name__}: {error}".split())[:600]
-        # Arithmetic in the sources can't fail for want of a stand-in, and a meta tensor's shape is the real one.
-        arithmetic = isinstance(error, ArithmeticError) or str(error).startswith("shape '[")
-        crashed = bool(own) and (stage in EARLY or arithmetic)
+        crashed = bool(own) and (stage in EARLY or _theirs(error))
         verdict = "reject" if explicit or (crashed and not isinstance(error, ImportError)) else "unsupported"
         trace = [f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in own[-4:]]
         return {
@@ -486,6 +493,8 @@ class Oracle:
             bias_activation_fusion=False,
         )
         if task == "pretrain":
+            if packed:
+                raise UnsupportedError("packed_sequence: only the data set of fine-tuning has it")
             dataset = _dataset(kit, seq_length)
         else:
             kind = getattr(kit, "GPTSFTDatasetConfig", None) or kit.FinetuningDatasetConfig
@@ -541,6 +550,8 @@ class Oracle:
         else:
             sections = SECTIONS
         if "comm_overlap" in sections and cfg.comm_overlap is None and _has(self.comm_overlap.CommOverlapConfig, name):
+            if name not in ("overlap_p2p_comm", "batch_p2p_comm") and (value is False or value == -1):
+                return  # what holds without the section
             cfg.comm_overlap = self.comm_overlap.CommOverlapConfig(tp_comm_overlap=False)
         homes = [home for s in sections if (home := getattr(cfg, s, None)) is not None and _has(home, name)]
         if not homes:
@@ -579,8 +590,7 @@ class Oracle:
         config = self.built
         self._embedding(config)
         self._layers(config)
-        # A module without parameters: only the guards of the wrapper are of interest.
-        self.ddp.DistributedDataParallel(config, cfg.ddp, self.torch.nn.Identity(), disable_bucketing=True)
+        self._wrap(cfg, config)
         return {
             "tensor_model_parallel_size": model.tensor_model_parallel_size,
             "sequence_parallel": model.sequence_parallel,
@@ -592,6 +602,15 @@ class Oracle:
             "layers": layers,
             "padded_vocab_size": self.call["vocab_size"],
         }
+
+    def _wrap(self, cfg: Any, config: Any) -> None:
+        """The guards of the data-parallel wrapper, around a module without parameters."""
+        if cfg.dist.use_torch_fsdp2:
+            return  # its guards are those of torch
+        kind = self.fsdp.FullyShardedDataParallel if cfg.dist.use_megatron_fsdp else self.ddp.DistributedDataParallel
+        with contextlib.suppress(ReachedError):
+            where = _known(kind.__init__, device=self.torch.device("meta"))
+            kind(config, cfg.ddp, self.torch.nn.Identity(), disable_bucketing=True, **where)
 
     def _provide(self, model: Any) -> list[list[int]]:
         """Run ``provide()`` up to the model's constructor, then count the layers of every stage and chunk."""
@@ -642,6 +661,9 @@ class Oracle:
         )
         attention = spec.submodules.self_attention.submodules
         attention.core_attention = self.te.TEDotProductAttention
+        if config.multi_latent_attention and getattr(config, "mla_down_proj_fusion", False):
+            spec.submodules.self_attention.module = self.mla.FusedMLASelfAttention
+            attention.linear_qkv_down_proj = self.te.TELinear
         if config.multi_latent_attention:  # as training has it: the down projections are not split over TP
             attention.linear_q_down_proj = attention.linear_kv_down_proj = self.te.TELinear
         return spec
@@ -676,6 +698,20 @@ class Oracle:
                 layer = self._layer(config, experts)
                 if experts:
                     self.moe_layer = layer.mlp
+                    if config.moe_grouped_gemm:
+                        self._grouped_experts(config)
+
+    def _grouped_experts(self, config: Any) -> None:
+        """The guards at the head of the experts that training uses; the layers above have plain ones."""
+
+        class Stop:
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                raise ReachedError
+
+        with contextlib.suppress(ReachedError):
+            self.experts.TEGroupedMLP(
+                1, config, types.SimpleNamespace(linear_fc1=Stop, activation_func=None), pg_collection=self.groups
+            )
 
     def _layer(self, config: Any, experts: int | None) -> Any:
         view = types.SimpleNamespace(
@@ -683,6 +719,7 @@ class Oracle:
             qk_layernorm=config.qk_layernorm,
             multi_latent_attention=config.multi_latent_attention,
             normalization=config.normalization,
+            mla_down_proj_fusion=getattr(config, "mla_down_proj_fusion", False),
         )
         spec = self._spec(view)
         provided = self.call["transformer_layer_spec"].submodules.self_attention.submodules
@@ -694,20 +731,29 @@ class Oracle:
             **_known(spec.module.__init__, pg_collection=self.groups, vp_stage=0, add_layer_offset=False),
         )
 
+    def _steps(self, cfg: Any) -> None:
+        """The schedule of the first step, and where the batch grows, each batch size, and the schedule of the last."""
+        self._schedule(cfg)
+        ramp = cfg.train.rampup_batch_size
+        if ramp is None or not hasattr(self.calculator, "RampupBatchsizeNumMicroBatchesCalculator"):
+            return
+        start, increment, samples = map(int, ramp)
+        steps = (cfg.train.global_batch_size - start) // increment
+        for consumed in [-(-samples * step // steps) for step in range(steps)] + [samples + 1]:
+            self.calculator.update_num_microbatches(consumed, consistency_check=True)
+        self._schedule(cfg)
+
     def _schedule(self, cfg: Any) -> None:
         """Enter the schedule that training would use, up to the first micro-batch."""
         config = self.built
         vp = config.virtual_pipeline_model_parallel_size
         schedules = self.schedules
 
-        def stop(*args: Any, **kwargs: Any) -> Any:
-            raise ReachedError
-
         class Batches:
             def __iter__(self) -> Any:
                 return self
 
-            __next__ = stop
+            __next__ = _stop
 
         class Chunk(self.torch.nn.Module):  # type: ignore[misc, name-defined]
             def __init__(self) -> None:
@@ -716,10 +762,10 @@ class Oracle:
                 self.model_type = None
                 self.vp_stage = 0
 
-            set_input_tensor = stop
+            set_input_tensor = _stop
 
         chunks: Any = [Chunk() for _ in range(vp or 1)]
-        real, schedules.forward_step = schedules.forward_step, stop
+        real, schedules.forward_step = schedules.forward_step, _stop
         config.finalize_model_grads_func = None
         try:
             function = schedules.get_forward_backward_func(
@@ -730,7 +776,7 @@ class Oracle:
                 )
             )
             function(
-                forward_step_func=stop,
+                forward_step_func=_stop,
                 data_iterator=[Batches() for _ in chunks] if vp else Batches(),
                 model=chunks,
                 num_microbatches=self.calculator.get_num_microbatches(),
@@ -745,25 +791,78 @@ class Oracle:
             schedules.forward_step = real
 
     def _forward(self, cfg: Any) -> None:
-        """The split of the sequence, and the guards at the head of the MoE layer."""
+        """The split of the sequence, and the guards in the forward passes of attention, MoE and MTP layers."""
         torch, config = self.torch, self.built
         length = config.seq_length // config.context_parallel_size
         shape = (length, cfg.train.micro_batch_size, config.hidden_size)
         if config.sequence_parallel:
             self.mappings.scatter_to_sequence_parallel_region(torch.empty(shape, device="meta"))
         if self.moe_layer is not None:
+            self._moe_forward(torch.empty(shape, device="meta"))
+        if config.multi_latent_attention and getattr(config, "mla_down_proj_fusion", False):
+            self._fused_mla_forward(config)
+        if config.mtp_num_layers and config.recompute_granularity == "full":
+            self._mtp_recompute(config)
 
-            def stop(*args: Any, **kwargs: Any) -> Any:
+    def _moe_forward(self, hidden: Any) -> None:
+        layer = self.moe_layer
+        layer.train()
+        layer.router.forward = _stop
+        layer.moe_layer_recompute = False  # it would save CUDA's random state; the guards come before
+        with contextlib.suppress(ReachedError):
+            layer(hidden)
+        if getattr(layer.config, "moe_latent_size", None):  # what comes after the router
+            layer.fc1_latent_proj.forward = _stop
+            with contextlib.suppress(ReachedError):
+                layer.preprocess(hidden, None, None)
+
+    def _fused_mla_forward(self, config: Any) -> None:
+        class Projected:
+            @classmethod
+            def __torch_function__(cls, *args: Any, **kwargs: Any) -> Any:
                 raise ReachedError
 
-            self.moe_layer.train()
-            self.moe_layer.router.forward = stop
-            self.moe_layer.moe_layer_recompute = False  # it would save CUDA's random state; the guards come before
+        group = self.parallel_state.get_tensor_model_parallel_group()
+        layer = types.SimpleNamespace(
+            config=config, tp_group=group, linear_qkv_down_proj=lambda hidden: (Projected(), None)
+        )
+        with contextlib.suppress(ReachedError):
+            self.mla.FusedMLASelfAttention._qkv_down_projection(layer, None)
+
+    def _mtp_recompute(self, config: Any) -> None:
+        tensor_parallel = self.mtp.tensor_parallel
+        real = tensor_parallel.checkpoint, self.te.te_checkpoint
+        tensor_parallel.checkpoint = self.te.te_checkpoint = _stop
+        layer = types.SimpleNamespace(config=config, _proj_and_transformer_layer=_stop)
+        run = self.mtp.MultiTokenPredictionLayer._checkpointed_forward
+        try:
             with contextlib.suppress(ReachedError):
-                self.moe_layer(torch.empty(shape, device="meta"))
+                run(layer, **_known(run, forward_func=_stop, hidden_states=None, decoder_input=None))
+        finally:
+            tensor_parallel.checkpoint, self.te.te_checkpoint = real
 
 
 # --- helpers ---
+
+
+def _theirs(error: BaseException) -> bool:
+    """Whether an error that isn't raised on purpose lies with the sources and not with a stand-in.
+
+    Arithmetic and names can't fail for want of a stand-in, a meta tensor's shape is the real one, and an object lacks
+    an attribute by itself where all its classes are the sources' own or torch's.
+    """
+    if isinstance(error, ArithmeticError | NameError) or str(error).startswith("shape '["):
+        return True
+    lacking = re.match(r"'(\w+)' object has no attribute", str(error))
+    for frame, _ in traceback.walk_tb(error.__traceback__) if lacking else ():
+        kind = type(frame.f_locals.get("self"))
+        if lacking and kind.__name__ == lacking[1]:
+            return all(base.__module__.partition(".")[0] in OWN for base in kind.__mro__)
+    return False
+
+
+def _stop(*args: Any, **kwargs: Any) -> Any:
+    raise ReachedError
 
 
 def _dataset(kit: Any, seq_length: int) -> Any:
@@ -781,6 +880,8 @@ def _dataset(kit: Any, seq_length: int) -> Any:
     }
     return kind(**_known(kind.__init__, **values))
 
+
+OWN = ("megatron", "torch", "builtins", "abc")  # where classes come from that aren't stand-ins
 
 # What the model is built with; "model." before them means the same.
 BUILT_WITH = ("num_layers", "hidden_size", "num_attention_heads", "vocab_size", "multi_latent_attention")
