@@ -20,7 +20,7 @@ from mbridge_advisor import diagnose
 
 MB = 1_000_000
 NOISE = (
-    "node{0:02d}:4311:44{1:02d} [{2}] NCCL INFO Channel 0{2}/0 : {1}[{2}] -> {0}[{2}] [send] via NET/IB/{2}(0)/GDRDMA\n",
+    "node{0:02d}:4311:44{1:02d} [{2}] NCCL INFO Channel 0{2}/0 : {1}[{2}] -> {0}[{2}] [send] via NET/IB/{2}/GDRDMA\n",
     "{1:2d}: /opt/venv/lib/python3.12/site-packages/torch/utils/checkpoint.py:85: UserWarning: None of the inputs\n",
     "[default{2}]:INFO:megatron.core.distributed: number of parameters in bucket {0}: {1}2345678\n",
     "{1:2d}: DEBUG data loader worker {0} waits for batch {1} of shard /data/tokens_{2}_text_document\n",
@@ -34,8 +34,8 @@ STEP = (
 )
 FAILURE = (
     "[rank7]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 7 has a total capacity of"
-    " 79.11 GiB of which 1.19 GiB is free. Including non-PyTorch memory, this process has 77.90 GiB memory in use. Of the"
-    " allocated memory 70.02 GiB is allocated by PyTorch, and 513.20 MiB is reserved by PyTorch but unallocated.\n"
+    " 79.11 GiB of which 1.19 GiB is free. Including non-PyTorch memory, this process has 77.90 GiB memory in use. Of"
+    " the allocated memory 70.02 GiB is allocated by PyTorch, and 513.20 MiB is reserved by PyTorch but unallocated.\n"
 )
 
 
@@ -68,8 +68,8 @@ def main() -> None:
             grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
             read = plain.stat().st_size / MB
             print(
-                f"{path.name}: {read:,.0f} MB, {result.lines:,} lines in {took:.1f} s of one core = {read / took:,.0f} MB/s, "
-                f"peak memory +{grown / 1000:,.0f} MB, first cause {result.causes[0].rule}"
+                f"{path.name}: {read:,.0f} MB, {result.lines:,} lines in {took:.1f} s of one core = "
+                f"{read / took:,.0f} MB/s, peak memory +{grown / 1000:,.0f} MB, first cause {result.causes[0].rule}"
             )
 
 

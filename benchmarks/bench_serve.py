@@ -21,6 +21,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -102,14 +103,11 @@ async def load(port: int, server: int, options: argparse.Namespace) -> None:
     total = time.monotonic() - begun
     print(f"\n{len(seen):,} requests in {total:.0f} s: {len(seen) / total:.0f}/s over {options.clients} connections")
     print(f"statuses {dict(Counter(status for _, status, _ in seen))}, workers killed {killed}")
-    for operation in (*SHARES, None):
-        times = sorted(t * 1000 for o, _, t in seen if operation in (o, None))
+    for name in (*SHARES, "all"):
+        times = sorted(t * 1000 for operation, _, t in seen if name in (operation, "all"))
         if len(times) > 1:
-            p99 = times[int(len(times) * 0.99)]
-            name = operation or "all"
-            print(
-                f"{name:9} {len(times):7,}: median {statistics.median(times):7.1f} ms, p99 {p99:7.1f} ms, max {times[-1]:7.1f} ms"
-            )
+            middle, p99 = statistics.median(times), times[int(len(times) * 0.99)]
+            print(f"{name:9} {len(times):7,}: median {middle:7.1f} ms, p99 {p99:7.1f} ms, max {times[-1]:7.1f} ms")
 
 
 def threads() -> None:
@@ -126,7 +124,7 @@ def threads() -> None:
         def run(workers: int, operation: str = operation, calls: list[bytes] = calls) -> float:
             begun = time.perf_counter()
             with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(lambda body: answer(operation, body), calls))
+                list(pool.map(partial(answer, operation), calls))
             return len(calls) / (time.perf_counter() - begun)
 
         async def spread(operation: str = operation, calls: list[bytes] = calls) -> float:

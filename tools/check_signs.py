@@ -2,11 +2,11 @@
 
     python tools/check_signs.py BRIDGE CORE [--write]
 
-BRIDGE and CORE are git repositories with the releases' tags and pinned commits. Nothing of them is run: files are parsed,
-and each template (the ``signs`` of rules, the ``in_log`` of terms) is held against their string literals, where a value
-of an f-string, a ``%`` or ``{}`` field matches a captured value or a gap, and literals that stand side by side are one.
-``--write`` records at which releases each was found in tests/data/sign_places.yaml, which the tests compare with the
-ranges that the knowledge base claims.
+BRIDGE and CORE are git repositories with the releases' tags and pinned commits. Nothing of them is run: files are
+parsed, and each template (the ``signs`` of rules, the ``in_log`` of terms) is held against their string literals, where
+a value of an f-string, a ``%`` or ``{}`` field matches a captured value or a gap, and literals that stand side by side
+are one. ``--write`` records at which releases each was found in tests/data/sign_places.yaml, which the tests compare
+with the ranges that the knowledge base claims.
 """
 
 from __future__ import annotations
@@ -147,7 +147,9 @@ def main() -> int:
     found = places(base, {"bridge": options.bridge, "core": options.core})
     if options.write:
         head = "# Written by tools/check_signs.py: message -> who prints it -> releases in whose source it was found.\n"
-        RECORD.write_text(head + yaml.safe_dump(found, sort_keys=True, width=1000, default_flow_style=None), encoding="utf-8")
+        RECORD.write_text(
+            head + yaml.safe_dump(found, sort_keys=True, width=1000, default_flow_style=None), encoding="utf-8"
+        )
     mistakes = list(wrong(base, found))
     print("\n".join(mistakes) or f"{len(found)} messages found where they are claimed")
     return int(bool(mistakes))

@@ -135,3 +135,22 @@ def test_advise_plans_the_best_grid() -> None:
 def test_it_says_what_it_doesn_t_prove() -> None:
     found: SmokePlan = plan(LLAMA)
     assert any("neither its memory nor its speed" in note.en for note in found.notes)
+
+
+def test_what_it_reads_and_writes_follows_the_task() -> None:
+    assert any("mock" in text.en for text in plan(LLAMA).reads)
+    tuned = plan({**LLAMA, "training": {**LLAMA["training"], "task": "lora"}})
+    assert not any("mock" in text.en for text in tuned.reads)
+    assert any("checkpoint" in text.en for text in tuned.reads)
+    assert "--dataset mock" not in "\n".join(tuned.command)
+
+
+@pytest.mark.parametrize("bridge", BASE.revisions)
+def test_it_downloads_nothing_keeps_its_caches_and_states_versions(bridge: str) -> None:
+    found = plan({**LLAMA, "bridge": bridge})
+    script = "\n".join(found.command)
+    assert "HF_HUB_OFFLINE=1" in script
+    assert 'TRITON_CACHE_DIR="$SMOKE_DIR/' in script
+    versions = next(text.en for text in found.preconditions if text.en.startswith("Versions"))
+    for name in ("pytorch", "transformer_engine", "python"):
+        assert name in versions

@@ -349,6 +349,26 @@ MESSAGES: Mapping[str, tuple[str, str, Mapping[str, Any], Mapping[str, Any]]] = 
         {},
         {},
     ),
+    "unknown override": (
+        "omegaconf.errors.ConfigAttributeError: Key 'tensor_parallel_size' not in 'Qwen3ModelProvider'",
+        "MB-START-014",
+        {},
+        {},
+    ),
+    "gated repository": (
+        "OSError: You are trying to access a gated repo. Make sure to have access to it at https://huggingface.co/m",
+        "MB-START-015",
+        {},
+        {},
+    ),
+    "host allocator": (
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you"
+        " tried to allocate 402653184 bytes. Error code 12 (Cannot allocate memory)",
+        "MB-OOM-010",
+        {},
+        {},
+    ),
+    "CUDA call in NCCL": ("ncclUnhandledCudaError: Call to CUDA function failed.", "MB-HANG-014", {}, {}),
     "NCCL system error": (
         "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1275, ncclSystemError: System call"
         " (e.g. socket, malloc) or external library call failed or device error.",
@@ -363,6 +383,43 @@ MESSAGES: Mapping[str, tuple[str, str, Mapping[str, Any], Mapping[str, Any]]] = 
         {},
     ),
 }
+# As Bridge prints it since v0.3, through srun --label with a wide field.
+SUMMARY = "".join(
+    f"  0: {line}\n"
+    for line in (
+        "=" * 70,
+        "Configuration Summary (Non-Default Values vs Megatron Core)",
+        "[model] Non-default values (vs Mcore MLATransformerConfig):",
+        "  expert_model_parallel_size: 64  (Mcore default: 1)",
+        "  num_layers: 61  (Mcore default: 0)",
+        "  num_moe_experts: 256  (Mcore default: None)",
+        "  pipeline_model_parallel_size: 8  (Mcore default: 1)",
+        "  moe_token_dispatcher_type: 'flex'  (Mcore default: 'allgather')",
+        "[train]:",
+        "  global_batch_size: 8192",
+        *TRACE.splitlines(),
+        "AssertionError: num_layers=61 should be divisible by config.pipeline_model_parallel_size=8",
+    )
+)
+# As Megatron-LM prints them: all that an estimate takes.
+ARGUMENTS = "using world size: 8, data-parallel size: 8\n" + "".join(
+    f"  {name} {'.' * (48 - len(name))} {value}\n"
+    for name, value in {
+        "context_parallel_size": 1,
+        "expert_model_parallel_size": 1,
+        "ffn_hidden_size": 14336,
+        "hidden_size": 4096,
+        "kv_channels": 128,
+        "micro_batch_size": 2,
+        "num_attention_heads": 32,
+        "num_layers": 32,
+        "num_query_groups": 8,
+        "pipeline_model_parallel_size": 1,
+        "seq_length": 8192,
+        "tensor_model_parallel_size": 1,
+        "vocab_size": 128256,
+    }.items()
+)
 LLAMA = {
     "model": "llama3-8b",
     "cluster": {"gpu": "H100", "gpus": 8},
@@ -409,6 +466,20 @@ def failing() -> Iterator[Log]:
         "MB-OOM-001",
         1,
         {"oom_capacity": round(79.15 * 2**30)},
+    )
+    yield Log(
+        "OOM with private pools",
+        START
+        + torchrun(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.83 GiB. GPU 7 has a total capacity of 79.11 GiB"
+            " of which 3.30 GiB is free. Including non-PyTorch memory, this process has 75.80 GiB memory in use. Of the"
+            " allocated memory 66.10 GiB is allocated by PyTorch, with 1.20 GiB allocated in private pools (e.g., CUDA"
+            " Graphs), and 3.20 GiB is reserved by PyTorch but unallocated.",
+            7,
+        ),
+        "MB-OOM-001",
+        7,
+        {"oom_allocated": round(66.1 * 2**30), "oom_unallocated": round(3.2 * 2**30)},
     )
     yield Log(
         "OOM by fragmentation",
@@ -467,6 +538,28 @@ def failing() -> Iterator[Log]:
         0,
         {"collective": "ALLREDUCE"},
     )
+    yield Log(
+        "hang of a pipeline group",
+        START
+        + WATCHDOG.format(12)
+        + "[rank12]:[E1202 10:20:00.2 ProcessGroupNCCL.cpp:2241] [PG ID 5 PG GUID 31(PIPELINE_MODEL_PARALLEL_GROUP) Rank 1]"
+        " failure detected by watchdog at work sequence id: 9 PG status: last enqueued work: 9, last completed work: 8\n",
+        "MB-HANG-002",
+        12,
+        {"process_group": "PIPELINE_MODEL_PARALLEL_GROUP"},
+        also=("MB-HANG-001",),
+    )
+    yield Log(
+        "silent rank",
+        start(8, 2, 1) + steps(1, 9) + "".join(map(WATCHDOG.format, (0, 1, 2, 3, 5, 6, 7))),
+        "MB-HANG-013",
+        0,
+        {"world_size": 8},
+    )
+    yield Log(
+        "arguments of Megatron-LM", ARGUMENTS + torchrun(oom("7.83 GiB"), 3), "MB-OOM-003", 3, {"seq_length": 8192}
+    )
+    yield Log("whole configuration", SUMMARY, "MB-PP-001", 0, {"num_layers": 61, "pp": 8, "ep": 64})
     yield Log(
         "hang after a failure on another rank",
         START + "".join(map(WATCHDOG.format, (0, 2))) + torchrun(oom("2.50 GiB"), 3) + WATCHDOG.format(1) + END,
@@ -535,6 +628,9 @@ BENIGN: Mapping[str, str] = {
     "vllm": "INFO 12-02 10:00:00 engine.py:123] # GPU blocks: 12345, # CPU blocks: 2048\nINFO: Application startup complete.\n",
     "kubernetes": "Warning  FailedScheduling  0/5 nodes are available: 5 Insufficient nvidia.com/gpu.\nNormal  Scheduled\n",
     "spark": "26/12/02 WARN TaskSetManager: Lost task 0.0 in stage 1.0 (TID 1): ExecutorLostFailure (executor 1 exited)\n",
+    "rsync": "rsync: connection unexpectedly closed (0 bytes received so far)\nrsync error: error in socket IO (code 10)\n",
+    "quiet exit": "job finished\nexit code: 0\n",
+    "pip": "ERROR: Could not find a version that satisfies the requirement foo==9 (from versions: none)\n",
     "prose": "The world size of the industry is divisible into sectors; the first dimension must be understood.\n" * 9,
     "chinese": "训练正常，没有错误。显存占用 60%。\n" * 20,
 }

@@ -6,7 +6,7 @@ import pytest
 from mbridge_advisor import diagnose
 from mbridge_advisor.knowledge.schema import mistakes
 
-from .logs import BENIGN, Log, failing
+from .logs import BENIGN, LLAMA, SUMMARY, Log, failing, start
 
 LOGS = list(failing())
 
@@ -41,6 +41,22 @@ def test_a_log_leads_to_its_cause(log: Log) -> None:
 def test_nothing_fires_on_an_unrelated_log(name: str) -> None:
     diagnosis = diagnose(log=BENIGN[name].splitlines())
     assert [(c.rule, c.evidence) for c in diagnosis.causes] == []
+
+
+def test_a_printed_configuration_is_whole() -> None:
+    """What Bridge's summary leaves out has Core's default, so that rules that read it are judged."""
+    diagnosis = diagnose(log=SUMMARY.splitlines())
+    assert diagnosis.request["grid"]["expert_model_parallel_size"] == 64
+    assert diagnosis.observed["moe_token_dispatcher_type"].value == "flex"
+    assert not any("tensor_model_parallel_size" in row.missing for row in diagnosis.not_judged)
+
+
+def test_the_log_tells_what_ran() -> None:
+    diagnosis = diagnose({**LLAMA, "grid": {"tp": 2}}, log=start(8, 4, 1).splitlines())
+    assert diagnosis.request["grid"]["tensor_model_parallel_size"] == 4
+    assert any("tensor_model_parallel_size = 2, but line 3" in note.en for note in diagnosis.notes)
+    words = diagnose({**LLAMA, "grid": {"tp": 2}}, symptom="it is slow with tp 4")
+    assert words.request["grid"]["tensor_model_parallel_size"] == 2
 
 
 def test_an_unknown_exception_is_shown_but_blames_nobody() -> None:

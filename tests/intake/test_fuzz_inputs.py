@@ -133,3 +133,72 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     ):
         with pytest.raises(RequestError):
             read_input(path)
+
+
+SECRET = 770_077
+
+
+@pytest.fixture
+def secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A config.json beside the folder that an input lies in."""
+    dims = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}
+    path = tmp_path / "secret.json"
+    path.write_text(json.dumps({**dims, "intermediate_size": 128, "vocab_size": SECRET}))
+    (tmp_path / "in").mkdir()
+    monkeypatch.chdir(tmp_path / "in")
+    return path
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model: {{hf_config: {path}}}\n",
+        "model: {path}\ngrid: {{tp: 1}}\n",
+        "model: !include {path}\n",
+        "model: {{_target_: megatron.bridge.AutoBridge, hf_path: {path}}}\ntrain: {{train_iters: 1}}\n",
+        "defaults: [{path}]\nmodel: {{num_layers: 2}}\n",
+        "source {path}\ntorchrun pretrain_gpt.py --num-layers 2\n",
+        "torchrun pretrain_gpt.py --num-layers $(cat {path})\n",
+        "torchrun pretrain_gpt.py --num-layers 2 --yaml-cfg {path} --tokenizer-model {path}\n",
+        "swift sft --model {path}\n",
+    ],
+)
+@pytest.mark.parametrize("path", ["../secret.json", "{absolute}", "linked.json", "./x/../../secret.json"])
+def test_paths_out_of_the_folder_are_not_followed(text: str, path: str, as_file: bool, secret: Path) -> None:
+    Path("linked.json").symlink_to(secret)
+    source: Any = text.format(path=path.format(absolute=secret))
+    if as_file:
+        Path("input").write_text(source)
+        source = Path("input").absolute()
+    told: Any
+    try:
+        request, notes = read_input(source)
+        checked = parse_request(request, BASE)
+    except RequestError as error:
+        told = error.to_dict()
+    else:
+        told = [request, [note.to_dict("en") for note in notes], checked.to_dict(BASE)]
+    assert str(SECRET) not in json.dumps(told)
+
+
+def test_a_config_inside_the_folder_is_found_from_anywhere(
+    secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = tmp_path / "in" / "models" / "config.json"
+    inside.parent.mkdir()
+    inside.write_bytes(secret.read_bytes())
+    (tmp_path / "in" / "request.yaml").write_text("model: {hf_config: models/config.json}\ncluster: {gpus: 8}\n")
+    monkeypatch.chdir("/")
+    request, _ = read_input(tmp_path / "in" / "request.yaml")
+    arch = parse_request(request, BASE).architecture
+    assert arch is not None
+    assert arch.vocab_size == SECRET
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "gb18030", "shift_jis", "cp037", "utf-7"])
+def test_other_encodings(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "input.yaml"
+    path.write_bytes("# 中文，模型\nmodel: llama3-8b\ncluster: {gpus: 8}\n".encode(encoding, "replace"))
+    attempt(path)
+    attempt(path, "request")

@@ -47,6 +47,8 @@ def test_there_is_one_for_each_kind_of_file_and_interface() -> None:
         "explanation",
         "operations",
         "problem",
+        "skill_card",
+        "skill_evals",
     } == set(SCHEMAS)
 
 

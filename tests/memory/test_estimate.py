@@ -222,6 +222,39 @@ def test_recompute_never_keeps_more(module: str) -> None:
         assert sum(full.components[n][0] for n in kept) < 0.2 * sum(none.components[n][0] for n in kept)
 
 
+def test_layernorm_recompute_works_on_norms_of_their_own_alone() -> None:
+    """Transformer Engine fuses the norm into the next linear layer, except before MLA and before a MoE layer."""
+    grids = [
+        Grids.of(world_size=64, pp=2, tp=2, num_microbatches=8, recompute=r)
+        for r in (Recompute("selective", modules=("layernorm",)), Recompute())
+    ]
+
+    def saved(arch: Architecture, **change: object) -> float:
+        common = replace(Settings(seq_length=4096), **change)  # type: ignore[arg-type]
+        some, none = (estimate(arch, common, g, calibration=CONSTANTS).components["activations_norm"][0] for g in grids)
+        return float(none - some)
+
+    assert saved(DENSE) == 0
+    assert saved(DENSE, transformer_impl="local") > 0
+    assert saved(MOE) > 0
+    captured: dict[str, object] = {"cuda_graph_impl": "transformer_engine", "cuda_graph_scope": ("attn", "moe_router")}
+    assert saved(MOE, **captured) == 0
+    captured["cuda_graph_scope"] = ("moe_router", "moe_preprocess")
+    assert saved(MOE, **captured) > 0
+    assert saved(MOE, **captured, moe_token_dispatcher_type="flex") == 0
+
+
+def test_captured_modules_need_a_second_pool_unless_segments_expand() -> None:
+    grids = Grids.of(world_size=64, tp=2, pp=2, num_microbatches=8)
+    plain = Settings(seq_length=4096)
+    graph = replace(plain, cuda_graph_impl="transformer_engine", cuda_graph_scope=("mlp",))
+    expandable = replace(graph, pytorch_cuda_alloc_conf="expandable_segments:True")
+    found = [estimate(DENSE, s, grids, calibration=CONSTANTS) for s in (plain, graph, expandable)]
+    assert len({f.total[0] for f in found}) == 1
+    assert found[1].reserved[0] - found[0].reserved[0] == pytest.approx(found[0].components["activations_mlp"][0])
+    assert found[2].reserved[0] == found[0].reserved[0]
+
+
 def test_settings_act_as_they_should() -> None:
     grids = Grids.of(world_size=64, tp=2, pp=2, ep=4, mbs=2, num_microbatches=8)
     base = Settings(seq_length=4096)

@@ -1,36 +1,9 @@
-"""What the real code does, against wheels or sources.
+"""What the real code does, against wheels or sources (see conftest.py)."""
 
-Run with ``MBRIDGE_ORACLE_PYTHON`` set to an interpreter that has torch and what the sources import. The sources are
-the wheels of Megatron Bridge and Core that it has installed, or ``MBRIDGE_ORACLE_BRIDGE`` and
-``MBRIDGE_ORACLE_CORE``.
-"""
-
-import os
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from mbridge_advisor.evidence.oracle import Oracle, Sources
-
-PYTHON = os.environ.get("MBRIDGE_ORACLE_PYTHON", "")
-pytestmark = [
-    pytest.mark.oracle,
-    pytest.mark.xdist_group("oracle"),
-    pytest.mark.skipif(not PYTHON, reason="MBRIDGE_ORACLE_PYTHON is not set"),
-]
-
-
-@pytest.fixture(scope="module")
-def real() -> Iterator[Oracle]:
-    bridge, core = os.environ.get("MBRIDGE_ORACLE_BRIDGE"), os.environ.get("MBRIDGE_ORACLE_CORE")
-    if bridge is None:
-        script = "import sysconfig; print(sysconfig.get_path('purelib'))"
-        bridge = subprocess.run([PYTHON, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
-    with Oracle(Sources.find(Path(bridge), Path(core) if core else None), PYTHON) as oracle:
-        yield oracle
-
+from mbridge_advisor.evidence.oracle import Oracle
 
 MOE = {"num_moe_experts": 8, "moe_router_topk": 2, "moe_token_dispatcher_type": "alltoall"}
 

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ from mbridge_advisor.serve import schemas
 from serve.running import GRID, LLAMA, Service, running
 
 TOKEN = "0123456789-abcdef"
+pytestmark = pytest.mark.xdist_group("http")
 JSON = {"Content-Type": "application/json"}
 
 
@@ -338,7 +340,7 @@ def test_it_refuses_to_start(
 
 
 def test_a_missing_extra_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mbridge_advisor.cli.serve.find_spec", lambda name: None)
+    monkeypatch.setattr(sys.modules["mbridge_advisor.cli.serve"], "find_spec", lambda name: None)
     for command in ("serve", "mcp"):
         done = CliRunner().invoke(cli, [command])
         assert done.exit_code == 2

@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 from serve.running import GRID, LLAMA, running
 
 TOKEN = "0123456789-abcdef"
+pytestmark = pytest.mark.xdist_group("mcp")
 CALLS: dict[str, dict[str, Any]] = {
     "advise": {"request": LLAMA, "top": 1, "lang": "zh"},
     "check": {"request": GRID},

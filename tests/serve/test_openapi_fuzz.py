@@ -13,6 +13,7 @@ from mbridge_advisor.serve.pool import Pool
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 from serve.running import Service, running
 
+pytestmark = pytest.mark.xdist_group("openapi_fuzz")
 pool = Pool(1)
 schema = schemathesis.openapi.from_dict(http_app(pool, Metrics(pool)).openapi())
 schema.config.phases.coverage.enabled = False  # thousands of requests, for every setting a few

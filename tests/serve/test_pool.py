@@ -31,6 +31,8 @@ while line := sys.stdin.buffer.readline():
         os.kill(os.getpid(), signal.SIGKILL)
     if call["do"] == "hang":
         time.sleep(3600)
+    if call["do"] == "babble":
+        print("a library tells something", flush=True)
     if call["do"] == "half":
         sys.stdout.buffer.write(b'{"status": 200, "memory": 1, "size": 99}\\nhalf')
         sys.stdout.buffer.flush()
@@ -63,6 +65,8 @@ async def ask(pool: Pool, do: str = "answer", **more: Any) -> Reply:
 
 def test_every_call_gets_its_own_reply() -> None:
     async def test(pool: Pool) -> None:
+        while pool.counts.ready < 2:
+            await asyncio.sleep(0.01)
         replies = await asyncio.gather(*(ask(pool, n=n) for n in range(200)))
         told = [json.loads(reply.body) for reply in replies]
         assert [each["n"] for each in told] == list(range(200))
@@ -110,12 +114,12 @@ def test_a_worker_killed_while_it_waits_is_replaced() -> None:
 
 def test_a_call_that_ends_every_worker_is_given_up() -> None:
     async def test(pool: Pool) -> None:
-        for do in ("die", "half"):
+        for do in ("die", "half", "babble"):
             reply = await ask(pool, do)
             assert (reply.status, json.loads(reply.body)["type"]) == (500, "urn:mbridge-advisor:problem:internal")
         assert (await ask(pool)).status == 200
 
-    assert run(test).counts.ended["died"] == 2 * module.TRIES
+    assert run(test).counts.ended["died"] == 3 * module.TRIES
 
 
 def test_a_call_that_takes_too_long_costs_its_worker() -> None:
@@ -170,6 +174,17 @@ def test_a_worker_that_cant_start_is_tried_again(tmp_path: Path, monkeypatch: py
         assert (await ask(pool)).status == 200
 
     run(test, workers=1)
+
+
+def test_without_workers_calls_are_turned_away_and_the_pool_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMMAND", (sys.executable, "-S", "-c", "print('no frame')"))
+    monkeypatch.setattr(module, "_GRACE", 0.1)
+
+    async def test(pool: Pool) -> None:
+        assert (await ask(pool)).status == 503
+        assert not pool.counts.ready
+
+    run(test, timeout=0.1)
 
 
 def test_calls_in_hand_are_finished_before_the_pool_closes() -> None:

@@ -38,10 +38,10 @@ def test_rows_of_one_scenario_come_together() -> None:
 def test_scores_of_known_places() -> None:
     scenario = scenarios(BASE)[0]
     found = [
-        Choice(scenario, 1, 1, 100, 100, ()),
-        Choice(scenario, 4, 2, 110, 100, ()),
-        Choice(scenario, None, 1, 90, 100, ()),
-        Choice(scenario, None, None, 100, 0, ()),
+        Choice(scenario, 1, 1, 100, 100, (), None, ()),
+        Choice(scenario, 4, 2, 110, 100, (), None, ()),
+        Choice(scenario, None, 1, 90, 100, (), None, ()),
+        Choice(scenario, None, None, 100, 0, (), None, ()),
     ]
     s = score(found)
     assert (s.count, s.first, s.top, s.grid_first, s.grid_top, s.defensible) == (4, 0.25, 0.5, 0.5, 0.75, 0.75)
@@ -65,7 +65,25 @@ def test_a_plain_scenario_gets_the_published_grid(name: str) -> None:
 def test_a_grid_that_cannot_be_laid_out_is_refused() -> None:
     """A slip of the tables: PP 8 and EP 64 on 256 GPUs."""
     scenario = next(s for s in scenarios(BASE) if s.published == (Shape(1, 8, 1, 64, 2, 1),))
-    assert choose(scenario, BASE).theirs == 0
+    found = choose(scenario, BASE)
+    assert found.theirs == 0
+    assert found.best is None
+    assert len(found.reasons) == 1
+
+
+def test_where_ours_differs_the_reasons_say_what_takes_longer() -> None:
+    scenario = next(s for s in scenarios(BASE) if s.name == "llama3_70b pretrain 64 x GB300 fp8_mx seq 8192 gbs 256")
+    found = choose(scenario, BASE)
+    assert found.rank != 1
+    assert found.best is not None
+    assert found.best.startswith("PP 4 VPP")
+    assert any(reason.startswith("recompute +") for reason in found.reasons)
+
+
+def test_a_table_without_fsdp_column_takes_the_recipes() -> None:
+    ultra = [s for s in scenarios(BASE) if s.family == "nemotron_3_ultra"]
+    assert ultra
+    assert all(s.sharded for s in ultra)
 
 
 def test_the_kept_scores_meet_the_targets() -> None:

@@ -55,6 +55,13 @@ def test_a_model_left_out_is_predicted_by_other_constants() -> None:
     assert scores(PARTS["left_out"].comparisons)["median"] > scores(PARTS["throughput"].comparisons)["median"]
 
 
+def test_rows_that_do_not_fit_are_named_with_what_is_known_of_them() -> None:
+    found = FOUND.feasible["pretraining"]
+    assert found.fits + found.tight + len(found.refused) == len(PARTS["throughput"].comparisons)
+    table = next(t for t in page.tables(FOUND) if t.title == "Published grids")
+    assert all(f"{row} ({slip})" in table.note for row, slip in found.refused.items())
+
+
 def test_ours_is_nearer_than_the_other_formulas() -> None:
     compared = [(part, name, rows) for part in FOUND.parts for name, rows in part.peers.items()]
     assert len({name for _, name, _ in compared}) == len(peers.MEMORY) + len(peers.THROUGHPUT)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import RequestError
+from ..evidence.tags import tag_of
 from ..intake.request import find_gpu, find_model, find_revision
 from ..knowledge import Knowledge, load
-from ..knowledge.model import ByRevision, Quantity, Revision, Rule, Term, Text
+from ..knowledge.model import ByRevision, Quantity, Revision, Rule, Status, Term, Text
 
 LABELS: Mapping[str, str] = {
     "kind": "种类",
@@ -112,6 +113,7 @@ def rule_data(rule: Rule, base: Knowledge) -> dict[str, Any]:
         "kind": rule.kind,
         "severity": {r.tag: here.severity for r in base.revisions.values() if (here := rule.at(r))},
         "status": rule.status,
+        "tags": tags_of(base, rule.id, [r for r in base.revisions.values() if rule.at(r)]),
         "bridge": rule.bridge,
         "revisions": [r.tag for r in base.revisions.values() if rule.at(r)],
         "when": list(rule.when),
@@ -129,6 +131,19 @@ def rule_data(rule: Rule, base: Knowledge) -> dict[str, Any]:
             "quiet": [{**e.facts, **({"bridge": e.bridge} if e.bridge else {})} for e in rule.quiet],
         },
     }
+
+
+def tags_of(base: Knowledge, name: str, revisions: Iterable[Revision]) -> dict[str, Status]:
+    """Release -> what a rule or quantity has earned there, by the matrix."""
+    return {r.tag: tag_of(base, name, r.tag) for r in revisions}
+
+
+def earned(tags: Mapping[str, Status]) -> str:
+    """One word where all releases agree, else each with its releases."""
+    by: dict[str, list[str]] = {}
+    for release, tag in tags.items():
+        by.setdefault(tag, []).append(release)
+    return next(iter(by), "") if len(by) < 2 else "\n".join(f"{', '.join(r)}: {tag}" for tag, r in by.items())
 
 
 def _both(text: Text | None) -> dict[str, str] | None:
@@ -149,7 +164,7 @@ def _rule(rule: Rule, base: Knowledge, bridge: str | None) -> Explanation:
             forms.setdefault(f"{here.severity}: {' and '.join(f'({c})' for c in here.when)}", []).append(revision.tag)
     parts = {
         "kind": _same(rule.kind),
-        "status": _same(rule.status),
+        "status": _same(earned(tags_of(base, rule.id, [r for r in revisions if rule.at(r)]))),
         "when": _same("\n".join(f"{', '.join(tags)}: {form}" for form, tags in forms.items())),
         "says": rule.then.message or _same(""),
         "derives": _same(", ".join(f"{k} = {v}" for k, v in rule.then.derive.items())),
@@ -201,6 +216,7 @@ def _term(term: Term, base: Knowledge) -> Explanation:
         "values": list(term.values),
         "meaning": {"en": term.meaning.en, "zh": term.meaning.zh},
         "formula": {r.tag: quantity.at(r) for r in base.revisions.values()} if quantity else None,
+        "tags": tags_of(base, term.name, [r for r in base.revisions.values() if quantity.at(r)]) if quantity else {},
         "read_by": readers,
     }
     return Explanation(term.name, "quantity" if quantity else "term", term.title, parts, data)
@@ -224,7 +240,9 @@ def _quantity(quantity: Quantity, base: Knowledge) -> dict[str, Text]:
         forms.setdefault(quantity.at(r) or "–", []).append(r.tag)
     out = {
         "formula": _same("\n".join(f"{', '.join(tags)}: {formula}" for formula, tags in forms.items())),
-        "status": _same(quantity.status),
+        "status": _same(
+            earned(tags_of(base, quantity.name, [r for r in base.revisions.values() if quantity.at(r)]))
+        ),
         "sources": _same("\n".join(map(str, quantity.citations))),
     }
     if quantity.because:

@@ -8,7 +8,7 @@ from typing import Any
 from ..intake.request import find_revision
 from ..knowledge import Knowledge
 from ..knowledge.model import Rule
-from .explain import explain, rule_data
+from .explain import explain, rule_data, tags_of
 
 Row = Mapping[str, Any]
 
@@ -27,7 +27,8 @@ def find_rules(
 
     Args:
         base: the knowledge base.
-        kind, severity, status: only these.
+        kind, severity: only these.
+        status: only rules that have earned this tag at the asked release, or at some release.
         topic: the middle of the id, in any case.
         bridge: only rules that speak of this release, as they stand there.
         words: texts that must all occur in id, title, conditions or reason, in any case.
@@ -41,12 +42,13 @@ def find_rules(
         here = rule.at(revision) if bridge else rule
         if here is None:
             continue
+        releases = [revision] if bridge else [r for r in base.revisions.values() if rule.at(r)]
         text = " ".join([rule.id, rule.title.en, rule.title.zh, *here.when, rule.because.en, rule.because.zh]).lower()
         if (
             (kind is None or rule.kind == kind)
             and (topic is None or rule.topic == topic.upper())
             and (severity is None or here.severity == severity)
-            and (status is None or here.status == status)
+            and (status is None or status in tags_of(base, rule.id, releases).values())
             and all(word in text for word in wanted)
         ):
             yield rule, here

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import RequestError
 from ..intake.request import Request
-from ..knowledge import Knowledge
+from ..knowledge import Knowledge, load
 from ..knowledge.model import Text, Value
 from .common import as_request, package_version
 from .estimate import estimate
@@ -120,9 +120,9 @@ def plan(
     every = (*overrides(grid.fields, base, checked.revision), *_settings(checked))
     question = Text(
         f"This takes {world} {_gpu(checked)} GPUs on {ceil(world / per_node)} node(s) for at most {LIMIT_MINUTES} "
-        f"minutes ({world * LIMIT_MINUTES} GPU-minutes) and writes only below ${SCRATCH}. Start it? (yes/no)",
+        f"minutes ({world * LIMIT_MINUTES} GPU-minutes) and reads and writes what is listed. Start it? (yes/no)",
         f"本次运行占用 {ceil(world / per_node)} 个节点上的 {world} 张 {_gpu(checked)}，至多 {LIMIT_MINUTES} 分钟"
-        f"（{world * LIMIT_MINUTES} GPU 分钟），且只写入 ${SCRATCH}。是否启动？（是/否）",
+        f"（{world * LIMIT_MINUTES} GPU 分钟），只读写上面列出的内容。是否启动？（是/否）",
     )
     return SmokePlan(
         request=small.request,
@@ -142,7 +142,7 @@ def plan(
         gpu_minutes=world * LIMIT_MINUTES,
         step_seconds=grid.throughput.step_seconds if grid.throughput else None,
         memory=grid.memory,
-        reads=_READS,
+        reads=tuple(_reads(checked)),
         writes=_WRITES,
         preconditions=tuple(_preconditions(checked, grid, world, per_node)),
         isolation=_ISOLATION,
@@ -157,7 +157,12 @@ def plan_of(request: Mapping[str, Any], grid: Grid, *, recipe: str | None = None
     """The plan of a grid that ``advise`` found for a request."""
     fields = {k: v for k, v in grid.fields.items() if k != "global_batch_size"}
     training = {k: v for k, v in dict(request.get("training") or {}).items() if k != "recompute"}
-    return plan({**request, "training": training, "grid": {**(request.get("grid") or {}), **fields}}, recipe=recipe)
+    out: dict[str, Any] = {**request, "training": training}
+    terms = load().by_field
+    for name, value in fields.items():
+        section = "environment" if terms[name].section == "environment" else "grid"
+        out[section] = {**(out.get(section) or {}), name: value}
+    return plan(out, recipe=recipe)
 
 
 def _per_node(request: Request) -> int:
@@ -258,6 +263,7 @@ def _command(
     )
     lines = [
         f'export {SCRATCH}="$(mktemp -d)"',
+        f'export TRITON_CACHE_DIR="${SCRATCH}/triton" TORCHINDUCTOR_CACHE_DIR="${SCRATCH}/inductor" HF_HUB_OFFLINE=1',
         f"export CUDA_VISIBLE_DEVICES={devices}",
         f"timeout --signal=INT --kill-after=60 {LIMIT_MINUTES}m \\",
         f"  torchrun --nproc_per_node={per_node} {rendezvous} scripts/training/run_recipe.py \\",
@@ -325,7 +331,11 @@ def _preconditions(request: Request, grid: Grid, world: int, per_node: int) -> I
         f"World size {world} is a multiple of {unit}, the smallest of TP {tp}, PP {pp}, CP {cp}, EP {ep}.",
         f"GPU 总数 {world} 是 {unit} 的倍数，后者为 TP {tp}、PP {pp}、CP {cp}、EP {ep} 的最小规模。",
     )
-    versions = {name: revision.environment.get(name) for name in ("pytorch", "transformer_engine", "cuda", "python")}
+    stated = revision.environment
+    versions = {
+        name: stated.get(name) or stated.get(f"{name}_locked")
+        for name in ("pytorch", "transformer_engine", "cuda", "python")
+    }
     shown = ", ".join(f"{name} {value}" for name, value in versions.items() if value)
     container = revision.environment.get("container")
     image = f", container {container}" if container else ""
@@ -335,29 +345,47 @@ def _preconditions(request: Request, grid: Grid, world: int, per_node: int) -> I
         f"版本：Megatron Bridge {revision.tag}、Megatron Core {revision.core_version}、{shown}{image_zh}。",
     )
     yield Text(
+        "What the run reads is there already (see below): it doesn't download.",
+        "运行所需的内容已就绪（见下）：运行时不下载。",
+    )
+    yield Text(
         "No production job shares the checkpoint, log or cache folders.", "没有正式任务共用检查点、日志或缓存目录。"
     )
 
 
-_READS = (
-    Text("The Megatron Bridge checkout and its Python environment.", "Megatron Bridge 代码与 Python 环境。"),
-    Text(
-        "Where the recipe needs them: the model's config and tokenizer from the Hugging Face cache (set "
-        "HF_HUB_OFFLINE=1 to keep it from downloading).",
-        "配方需要时：Hugging Face 缓存中的模型配置与分词器（设 HF_HUB_OFFLINE=1 可禁止下载）。",
-    ),
-    Text("No training data: the mock data set is generated.", "不读取训练数据：使用生成的模拟数据。"),
-)
+def _reads(request: Request) -> Iterator[Text]:
+    yield Text("The Megatron Bridge checkout and its Python environment.", "Megatron Bridge 代码与 Python 环境。")
+    yield Text(
+        "The model's config and tokenizer in the Hugging Face cache, where the recipe needs them. HF_HUB_OFFLINE=1 "
+        "keeps it from downloading.",
+        "配方需要时：Hugging Face 缓存中的模型配置与分词器。HF_HUB_OFFLINE=1 禁止下载。",
+    )
+    if request.values.get("task", "pretrain") == "pretrain":
+        yield Text("No training data: the mock data set is generated.", "不读取训练数据：使用生成的模拟数据。")
+    else:
+        yield Text(
+            "The recipe's fine-tuning data set and the pretrained checkpoint that it names: both must be there.",
+            "配方中的微调数据集，以及它所指的预训练检查点：两者都须事先就绪。",
+        )
+
+
 _WRITES = (
-    Text(f"${SCRATCH}: the log and TensorBoard files.", f"${SCRATCH}：日志与 TensorBoard 文件。"),
+    Text(
+        f"${SCRATCH}, on each node: the log, TensorBoard files, and the caches of Triton and TorchInductor.",
+        f"各节点的 ${SCRATCH}：日志、TensorBoard 文件，以及 Triton 与 TorchInductor 的缓存。",
+    ),
     Text("No checkpoint: checkpoint.save is unset.", "不写检查点：checkpoint.save 置空。"),
     Text(
-        "Caches of Triton, TorchInductor and Hugging Face in the home folder, unless their variables point elsewhere.",
-        "家目录下 Triton、TorchInductor 与 Hugging Face 的缓存，除非相应变量指向别处。",
+        "The compiled data-set helper in Megatron Core's own folder, where it isn't built yet; a fine-tuning data set "
+        "may leave its index beside the data.",
+        "Megatron Core 目录中的数据集编译模块（尚未编译时）；微调数据集可能在数据旁留下索引。",
     ),
 )
 _ISOLATION = (
-    Text("CUDA_VISIBLE_DEVICES lists only the GPUs of this run.", "CUDA_VISIBLE_DEVICES 只列出本次使用的 GPU。"),
+    Text(
+        "CUDA_VISIBLE_DEVICES lists only the GPUs of this run; on a shared node, put those that are yours.",
+        "CUDA_VISIBLE_DEVICES 只列出本次使用的 GPU；与他人共用节点时，改为分配给自己的编号。",
+    ),
     Text(f"A scratch folder of its own, ${SCRATCH}.", f"使用独立的临时目录 ${SCRATCH}。"),
     Text(
         f"`timeout` ends it after {LIMIT_MINUTES} minutes; under Slurm, give --time={LIMIT_MINUTES} too.",

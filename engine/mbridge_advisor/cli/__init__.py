@@ -15,7 +15,8 @@ from .batch import batch
 from .catalogue import explain, gpus, models, revisions, rules
 from .check import check_command
 from .diagnose import diagnose
-from .evidence import add_release, evidence, knowledge, matrix, review, verify
+from .evidence import add_release, audit, evidence, knowledge, matrix, review, verify
+from .export import export
 from .plan import plan
 from .read import read
 from .serve import mcp, serve
@@ -70,10 +71,12 @@ for _command in (
     revisions,
     validate,
     verify,
+    audit,
     review,
     matrix,
     evidence,
     knowledge,
+    export,
 ):
     cli.add_command(_command)
 

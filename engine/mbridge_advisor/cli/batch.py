@@ -18,7 +18,7 @@ from typing import IO, Any
 import click
 
 from ..errors import AdvisorError, RequestError
-from .common import answers, lang_option
+from .common import answers, cores, lang_option
 
 MAX_LINE = 4 * 2**20  # bytes
 AHEAD = 4  # lines that each worker may be ahead of the one that is written next
@@ -61,7 +61,7 @@ def batch(
 
     Example: mbridge-advisor batch check configs.jsonl --output verdicts.jsonl
     """
-    jobs = jobs or _cores()
+    jobs = jobs or cores()
     if dask_address and ray_address:
         raise RequestError("--ray", ray_address, "stands beside --dask", "Give one address.")
     if resume and output is None:
@@ -78,11 +78,6 @@ def batch(
         reason = f"can't be used ({problem.strerror or problem})"
         raise RequestError("file", problem.filename, reason, "Check the path.") from None
     return int(failed > 0)
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def answer(raw: bytes, command: str, top: int, lang: str) -> str:

@@ -2,32 +2,82 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import click
 
+from ..errors import RequestError
 from .common import FORMATS, Names, answers, emit, lang_option, output_option, print_table
 
 
 @click.command()
-@click.argument("name", type=Names("entry"))
+@click.argument("name", type=Names("entry"), required=False)
 @click.option("--bridge", type=Names("bridge"), help="Only the wording at this release.")
+@click.option("--grid", help="Instead of NAME: which ranks form which group, e.g. tp=2,pp=2,ep=4.")
+@click.option("--gpus", type=int, help="With --grid: how many GPUs.")
+@click.option(
+    "--svg", type=click.Path(path_type=Path, dir_okay=False), help="With --grid: write a drawing to this file."
+)
 @lang_option
 @output_option(*FORMATS)
 @answers
-def explain(output: str, lang: str, name: str, bridge: str | None) -> None:
-    """Explain a rule, quantity, term, model, GPU or release.
+def explain(
+    output: str, lang: str, name: str | None, bridge: str | None, grid: str | None, gpus: int | None, svg: Path | None
+) -> None:
+    """Explain a rule, quantity, term, model, GPU or release, or a process grid.
 
     Example: mbridge-advisor explain MB-WORLD-002
     """
     from ..advice.explain import explain as run
 
-    emit(run(name, bridge=bridge), output, lang, "explanation")
+    if (name is None) == (grid is None):
+        raise RequestError(
+            "NAME", name, "or --grid is needed, not both", "E.g. `mbridge-advisor explain MB-WORLD-002`."
+        )
+    if grid is not None:
+        _explain_grid(grid, gpus, svg, output, lang)
+        return
+    emit(run(str(name), bridge=bridge), output, lang, "explanation")
+
+
+def _explain_grid(grid: str, gpus: int | None, svg: Path | None, output: str, lang: str) -> None:
+    from ..advice.grid_svg import grid_svg, rank_groups
+
+    sizes: dict[str, int] = {}
+    for pair in grid.split(","):
+        size, _, value = pair.partition("=")
+        if not value.strip().isdecimal():
+            raise RequestError("--grid", grid, "isn't a list of sizes", "Write e.g. tp=2,pp=2,cp=1,ep=4.")
+        sizes[size.strip()] = int(value)
+    if gpus is None:
+        raise RequestError("--gpus", None, "is needed with --grid", "Give the number of GPUs.")
+    groups = rank_groups(sizes, gpus)
+    if svg is not None:
+        text = grid_svg(sizes, gpus, lang)
+        try:
+            svg.write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise RequestError(
+                "--svg", str(svg), f"can't be written ({error.strerror})", "Name another file."
+            ) from None
+    if output == "json":
+        click.echo(json.dumps(groups))
+        return
+    rows = [
+        {"group": kind, "ranks": " ".join(f"[{' '.join(map(str, g))}]" for g in found)}
+        for kind, found in groups.items()
+    ]
+    print_table(rows, output)
 
 
 @click.command()
-@click.option("--kind", type=click.Choice(["constraint", "derivation", "sizing", "pitfall"]), help="Only this kind.")
+@click.option(
+    "--kind", type=click.Choice(["constraint", "derivation", "sizing", "pitfall", "diagnosis"]), help="Only this kind."
+)
 @click.option("--topic", help="Only this topic, the middle of the id, e.g. WORLD.")
 @click.option("--severity", type=click.Choice(["error", "override", "warning", "advice"]), help="Only this severity.")
-@click.option("--status", type=click.Choice(["code_verified", "doc_only"]), help="Only this status.")
+@click.option("--status", type=click.Choice(["code_verified", "doc_only"]), help="Only rules that have earned this.")
 @click.option("--bridge", type=Names("bridge"), help="Only rules that speak of this release, as they stand there.")
 @click.argument("words", nargs=-1)
 @lang_option
@@ -44,38 +94,29 @@ def rules(
     words: tuple[str, ...],
 ) -> None:
     """List rules; WORDS filter by text."""
-    from ..advice.explain import rule_data
+    from ..advice.explain import earned, rule_data, tags_of
+    from ..advice.listing import find_rules
     from ..intake.request import find_revision
     from ..knowledge import load
 
     base = load()
-    revision = find_revision(bridge, base)
-    rows, whole = [], []
-    for rule in base.rules.values():
-        here = rule.at(revision) if bridge else rule
-        if here is None:
-            continue
-        text = " ".join([rule.id, rule.title.en, rule.title.zh, *here.when, rule.because.en, rule.because.zh]).lower()
-        wanted = (
-            (kind is None or rule.kind == kind)
-            and (topic is None or rule.topic == topic.upper())
-            and (severity is None or here.severity == severity)
-            and (status is None or here.status == status)
-            and all(w.lower() in text for w in words)
-        )
-        if wanted:
-            whole.append(rule_data(rule, base))
-            rows.append(
-                {
-                    "id": rule.id,
-                    "kind": rule.kind,
-                    "severity": here.severity,
-                    "status": here.status,
-                    "bridge": rule.bridge,
-                    "title": rule.title[lang],
-                }
-            )
-    print_table(whole if output == "json" else rows, output)
+    found = find_rules(base, kind=kind, topic=topic, severity=severity, status=status, bridge=bridge, words=words)
+    if output == "json":
+        print_table([rule_data(rule, base) for rule, _ in found], output)
+        return
+    asked = [find_revision(bridge, base)] if bridge else list(base.revisions.values())
+    rows = [
+        {
+            "id": rule.id,
+            "kind": rule.kind,
+            "severity": here.severity,
+            "status": earned(tags_of(base, rule.id, [r for r in asked if rule.at(r)])).replace("\n", "; "),
+            "bridge": rule.bridge,
+            "title": rule.title[lang],
+        }
+        for rule, here in found
+    ]
+    print_table(rows, output)
 
 
 @click.command()

@@ -28,7 +28,9 @@ MAX_PLAN = 1_000_000  # bytes
     type=click.Path(path_type=Path),
     help="The configuration before the trouble, or with which the checkpoint was saved: what changed, what it costs.",
 )
-@click.option("--plan", type=click.Path(path_type=Path), help="Smoke plan (`plan --format json`) of which LOG is the run.")
+@click.option(
+    "--plan", type=click.Path(path_type=Path), help="Smoke plan (`plan --format json`) of which LOG is the run."
+)
 @request_options
 @lang_option
 @output_option(*FORMATS)

@@ -48,11 +48,27 @@ def _verified(
 @click.command()
 @_sources
 @click.option("--revision", help="Release to compare with; a git repository is read at this tag.")
+@click.option(
+    "--execute", "executed", is_flag=True, help="Also RUN the sources' own validation code, in a process of its own."
+)
+@click.option("--python", default="python3", help="With --execute: an interpreter that has torch.")
+@click.option(
+    "--cases", type=click.IntRange(1, 100000), default=100, help="With --execute: how many configurations to ask about."
+)
 @lang_option
 @output_option("text", "json")
 @answers
-def verify(bridge_source: Path, core_source: Path | None, revision: str | None, lang: str, output: str) -> int:
-    """Look every cited place up in a source of Megatron Bridge. Nothing in it is executed or changed.
+def verify(
+    bridge_source: Path,
+    core_source: Path | None,
+    revision: str | None,
+    executed: bool,
+    python: str,
+    cases: int,
+    lang: str,
+    output: str,
+) -> int:
+    """Look every cited place up in a source of Megatron Bridge. Nothing in it is changed, or run without --execute.
 
     Exit codes: 0 all is as reviewed, 1 a person must look, 2 the source can't be used.
 
@@ -60,12 +76,28 @@ def verify(bridge_source: Path, core_source: Path | None, revision: str | None, 
     """
     from ..knowledge import load
 
-    result = _verified(load(), bridge_source, core_source, revision, output)
+    base = load()
+    result = _verified(base, bridge_source, core_source, revision, output)
+    report = None
+    if executed:
+        from ..evidence.execute import execute
+        from ..evidence.verify import open_sources
+
+        sources, release, _ = open_sources(base, bridge_source, core_source, revision)
+        with progress_bar(output) as progress:
+            report = execute(base, sources, release, python, cases, lambda text: click.echo(text, err=True), progress)
     if output == "json":
-        click.echo(json.dumps(result.to_dict(lang), ensure_ascii=False, indent=2))
+        data = result.to_dict(lang)
+        if report is not None:
+            data["execution"] = report.to_dict()
+        click.echo(json.dumps(data, ensure_ascii=False, indent=2, default=str))
     else:
         _print_verification(result, lang)
-    return result.exit_code
+        if report is not None:
+            from ..evidence.oracle.fuzz import render
+
+            click.echo(render(report))
+    return max(result.exit_code, int(report is not None and bool(report.disagreements)))
 
 
 _STATE_WORDS = {
@@ -380,3 +412,51 @@ def lint(output: str, root: Path | None) -> int:
             click.echo(str(problem))
         click.echo(f"{len(problems)} problem{'s' if len(problems) != 1 else ''}")
     return int(bool(problems))
+
+
+@click.command()
+@click.option(
+    "--bridge-source", type=click.Path(path_type=Path), help="Look up anew: a git repository of Megatron Bridge."
+)
+@click.option("--core-source", type=click.Path(path_type=Path), help="With it: a git repository of Megatron Core.")
+@click.option("--record", "recorded", is_flag=True, help="With --bridge-source: keep what was found.")
+@click.option("--write", "written", is_flag=True, help="Write docs/audit.md and docs/audit.json.")
+@lang_option
+@output_option(*FORMATS)
+@answers
+def audit(
+    bridge_source: Path | None, core_source: Path | None, recorded: bool, written: bool, lang: str, output: str
+) -> int:
+    """Judge the claims of the usual guide at every release, by rules, examples, places and shipped recipes.
+
+    Exit codes: 0 all verdicts are as reviewed, 1 a person must look, 2 the source can't be used.
+    """
+    from ..errors import RequestError
+    from ..evidence import audit as run
+    from ..evidence import audit_page as page
+    from ..evidence.store import write_text
+    from ..knowledge import load
+
+    base = load()
+    root = Path(base.root)
+    looked = None
+    if bridge_source is None and (recorded or core_source is not None):
+        raise RequestError("--bridge-source", None, "is needed", "Name a git repository of Megatron Bridge.")
+    with progress_bar(output) as progress:
+        if bridge_source is not None:
+            looked = run.look(base, bridge_source, core_source, progress)
+            if recorded:
+                _writing(lambda: run.write(root, run.Guide.load(root), looked))
+        result = run.audit(base, looked, progress)
+    data = json.dumps(page.to_dict(result, base.version), ensure_ascii=False, indent=1)
+    if written:
+        _writing(lambda: write_text(root / page.PAGE, page.markdown(result)))
+        _writing(lambda: write_text(root / page.DATA, data + "\n"))
+    if output == "json":
+        click.echo(data)
+    elif output == "markdown":
+        click.echo(page.markdown(result, lang), nl=False)
+    else:
+        for line in page.text(result, lang):
+            click.echo(line)
+    return result.exit_code

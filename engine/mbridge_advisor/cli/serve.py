@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,13 +11,9 @@ from typing import Any
 import click
 
 from ..errors import RequestError
-from .common import answers
+from .common import answers, cores
 
 _MIB = 1 << 20
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _service_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,7 +58,7 @@ def _settings(options: dict[str, Any]) -> Any:
         host=options["host"],
         port=options["port"],
         token=read_token(options["token_file"]),
-        workers=options["workers"] or _cores(),
+        workers=options["workers"] or cores(),
         timeout=options["timeout"],
         body=options["max_body"] * _MIB,
         concurrency=options["concurrency"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,12 +11,13 @@ from ..advice.check import SHAPE, judge
 from ..advice.common import as_request, package_version
 from ..advice.results import Grid, NotJudged, Statement
 from ..advice.statements import COUNTED, fill, fix_values, not_judged, show, statement, statements
+from ..architecture import FIELD_NAMES
 from ..errors import RequestError
 from ..evidence.tags import tag_of
 from ..expressions import Conjunction
 from ..inference import Inference, Program
 from ..inference.program import placeholders
-from ..intake.request import Request, check_value, find_gpu, find_model
+from ..intake.request import Request, check_value, find_gpu, find_model, parse_request
 from ..knowledge.model import Knowledge, Revision, Rule, Term, Text, Value
 from . import criteria
 from .compare import compare, estimated, former
@@ -53,8 +55,8 @@ def diagnose(
             bounded memory.
         symptom: what people say, in English or Chinese; error lines may be part of it.
         before: the configuration before the trouble (or with which the checkpoint was saved).
-        plan: a smoke plan as :func:`mbridge_advisor.advice.smoke.plan` gives it (``to_dict()``), of which the log is the
-            run: its success criteria are judged, and its configuration is taken where ``request`` is None.
+        plan: a smoke plan as :func:`mbridge_advisor.advice.smoke.plan` gives it (``to_dict()``), of which the log is
+            the run: its success criteria are judged, and its configuration is taken where ``request`` is None.
         knowledge: another knowledge base than the packaged one.
 
     Raises:
@@ -80,7 +82,8 @@ def diagnose(
     more = _more(merged, hits, (seen, spoken), former_request, comparison, base)
     whole = seen.whole or former_request is not None or _gives_grid(checked, base)
     open_names = () if whole else tuple(n for n in SHAPE if n not in merged.values)
-    inference, program, judged = judge(merged, base, open_names=open_names, more=more)
+    inference, program, assumed = judge(merged, base, open_names=open_names, more=more)
+    assumed = assumed if request is not None else []
     case = _Case(base, merged.revision, inference, program, frozenset(more) | observed.keys(), request is not None)
     causes = case.causes(hits, words)
     named = {c.rule for c in causes} | {s.rule for c in causes for s in c.behind}
@@ -91,17 +94,18 @@ def diagnose(
         bridge=merged.revision.tag,
         knowledge=base.version,
         package=package_version(),
-        notes=(*(Text(n, n) for n in checked.notes), *notes, *judged, *seen.reading.notes),
+        notes=(*(Text(n, n) for n in checked.notes), *notes, *assumed, *seen.reading.notes),
         causes=causes,
         findings=tuple(f for f in findings if f.rule not in named),
         observed=observed,
         unknown=() if any(c.certainty == "confirmed" for c in causes) else seen.unknown,
-        asks=tuple(case.asked(causes)),
+        asks=tuple(case.asked(causes)) if causes or seen.unknown or symptom.strip() else (),
         comparison=comparison,
         not_judged=lacking,
         criteria=() if plan is None else criteria.judged(plan, seen, base),
         lines=seen.reading.lines,
-        judged=request is not None,
+        configured=request is not None,
+        described=bool(symptom.strip()),
     )
 
 
@@ -170,7 +174,7 @@ class _Case:
         silent = rule.when and not (rule.signs or rule.symptoms.en or rule.refines)  # numbers alone lead to it
         certainty: Certainty
         if verdict is True and (hits or (silent and self._read(rule) & self.observed)):
-            estimate = any(name.startswith("estimated_") for name in self._read(rule))
+            estimate = any(n.startswith("estimated_") or n == "speed_ratio" for n in self._read(rule))
             certainty = "likely" if estimate else "confirmed"
         elif hits or phrase:
             if verdict is not True and (rule.refines or (not hits and not self._askable(verdict))):
@@ -198,11 +202,15 @@ class _Case:
 
     def _behind(self, rule: Rule) -> Iterator[Statement]:
         fired = {f.rule: f for f in self.inference.firings}
+        said: set[str] = set()
         for cause in rule.causes:
             step = self.program.rules.get(cause)
             if step is not None and step.rule is not None and cause in fired and step.rule.then.message is not None:
                 facts = self.inference.facts
-                yield statement(step.rule, fired[cause].facts, facts, self.base, self.revision)
+                found = statement(step.rule, fired[cause].facts, facts, self.base, self.revision)
+                if found.message.en not in said:
+                    yield found
+                said.add(found.message.en)
 
     def _cause(
         self,
@@ -278,7 +286,7 @@ def _once(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
 
 
 def _rank(cause: Cause) -> tuple[Any, ...]:
-    """First what isn't an aftermath, then what the log shows; by certainty, severity, place; the more specific first."""
+    """First what isn't an aftermath, then what the log shows; then by certainty, severity, place, detail."""
     lines = [e.line or 10**15 for e in cause.evidence]
     return (
         cause.aftermath,
@@ -287,6 +295,7 @@ def _rank(cause: Cause) -> tuple[Any, ...]:
         CERTAINTIES.index(cause.certainty),
         SEVERITIES.index(cause.severity),
         min(lines, default=10**16),
+        not cause.rule.startswith("MB-WORLD-"),  # the first check of a run
         -len(cause.facts),
         cause.rule,
     )
@@ -319,7 +328,7 @@ def _merge(
     added: dict[str, Value] = {}
     for name, (value, line) in told.items():
         term = base.terms[name]
-        if term.section == "derived" or name in ("gpu", "model"):
+        if not _requestable(term) or name in ("gpu", "model"):
             continue
         try:
             value = check_value(term, value, term.field)
@@ -340,8 +349,16 @@ def _merge(
     if merged.architecture is None and words.model is not None and not _dimensions(merged, base):
         model = find_model(words.model, base)
         merged = replace(merged, architecture=model.architecture, model=model, model_name=model.name)
+    if merged.architecture is None and _dimensions(merged, base):
+        with suppress(RequestError):
+            merged = parse_request(merged.to_dict(base), base)  # a model, where the log shows all that makes one
     observed = {n: _observed(base.terms[n], v, line) for n, (v, line) in told.items()}
     return merged, observed, notes
+
+
+def _requestable(term: Term) -> bool:
+    """Whether a request can give the name."""
+    return term.section != "derived" and (term.section != "model" or term.field in FIELD_NAMES)
 
 
 def _observed(term: Term, value: Value, line: int) -> Observed:
@@ -375,7 +392,7 @@ def _more(
     more: dict[str, Value] = {}
     for values in (*(h.values for h in hits), *(s.values for s in scans)):
         for name, value in values.items():
-            if base.terms[name].section == "derived":
+            if not _requestable(base.terms[name]):
                 more.setdefault(name, value)
     if before is not None:
         more |= former(before, base)

@@ -12,6 +12,7 @@ from ..knowledge.signs import WORD, Template
 
 _WORDS = re.compile(WORD.encode()).findall
 
+
 @dataclass(frozen=True)
 class Pattern:
     """A template with whose it is: a rule's sign, or (``rule`` None) a line that shows values.

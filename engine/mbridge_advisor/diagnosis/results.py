@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..advice.results import Answer, Grid, NotJudged, Statement
@@ -111,11 +111,14 @@ class Comparison:
     Attributes:
         changes: field name -> (before, after).
         before, after: the estimated grids; None where one can't be estimated.
+        alone: field name -> estimated tokens/s/GPU with this change alone, over those before. Settings of recompute
+            count as one change.
     """
 
     changes: Mapping[str, tuple[Value, Value]]
     before: Grid | None = None
     after: Grid | None = None
+    alone: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def speed_ratio(self) -> float | None:
@@ -129,6 +132,7 @@ class Comparison:
             "changes": {name: {"before": _json(b), "after": _json(a)} for name, (b, a) in self.changes.items()},
             "before": _figures(self.before),
             "after": _figures(self.after),
+            "alone": {name: round(ratio, 4) for name, ratio in self.alone.items()},
             "speed_ratio": None if self.speed_ratio is None else round(self.speed_ratio, 4),
         }
 
@@ -165,6 +169,8 @@ class Diagnosis(Answer):
         not_judged: rules about the configuration that lacked a value.
         criteria: of the smoke plan, where one was given.
         lines: how many lines of the log were read.
+        configured: whether a configuration was given.
+        described: whether there was a symptom in words.
     """
 
     causes: tuple[Cause, ...]
@@ -176,7 +182,8 @@ class Diagnosis(Answer):
     not_judged: tuple[NotJudged, ...]
     criteria: tuple[Criterion, ...]
     lines: int
-    judged: bool  # whether there was a configuration to judge
+    configured: bool
+    described: bool
 
     @property
     def verdict(self) -> Verdict:
@@ -186,7 +193,7 @@ class Diagnosis(Answer):
             return "found"
         if self.causes:
             return "suspected"
-        return "unclear" if self.unknown or not (self.judged or self.lines) else "clean"
+        return "clean" if (self.configured or self.lines) and not (self.described or self.unknown) else "unclear"
 
     @property
     def exit_code(self) -> int:

@@ -24,7 +24,8 @@ TOTALS = frozenset({"log_nan_steps", "log_skipped_steps"})  # counts of each lin
 SUMMARY = b"Configuration Summary (Non-Default Values vs Megatron Core)"  # as Bridge prints it since v0.2
 
 _RANK = re.compile(
-    r"\[(?:rank|default)(\d{1,6})\]:|^(\d{1,6}): |^\[\d+,(\d{1,6})\]<std|\[rank (\d{1,6})\]|\brank[ =:]+(\d{1,6})\b",
+    r"\[(?:rank|default)(\d{1,6})\]:|^ {0,6}(\d{1,6}): |^\[\d+,(\d{1,6})\]<std"
+    r"|\[rank (\d{1,6})\]|\brank[ =:]+(\d{1,6})\b",
     re.IGNORECASE,
 )
 _PREFIX = re.compile(r"^(?:\s*(?:\[(?:rank|default)?\d{1,6}\]:|\d{1,6}: |\[\d+,\d{1,6}\]<std\w+>:))+\s?", re.IGNORECASE)

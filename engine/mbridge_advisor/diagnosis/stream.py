@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import io
+import codecs
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,9 @@ from ..knowledge.model import Text
 CHUNK = 1 << 20
 MAX_LINE = 8192  # bytes kept of one line; messages stand at the beginning of theirs
 MAX_BYTES = 64 << 30  # decompressed; more is no log but an accident
+_GZIP = 31  # zlib's word for gzip with its header
+_NO_TEXT = bytes({*range(32)} - {*b"\t\n\r\f\x1b"})  # control characters that no text has
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 Log = str | Path | BinaryIO | Iterable[str]
 """A path, a binary stream, or lines of text."""
@@ -65,25 +67,8 @@ def read_lines(log: Log, reading: Reading) -> Iterator[bytes]:
 
 
 def _stream(stream: BinaryIO, reading: Reading) -> Iterator[bytes]:
-    head = stream.read(2)
-    raw = _Joined(head, stream)
-    source: BinaryIO = gzip.GzipFile(fileobj=raw) if head == b"\x1f\x8b" else raw  # type: ignore[assignment]
     rest, cut = b"", False  # the beginning of the line that is being read; whether more of it was dropped
-    first = True
-    while True:
-        try:
-            chunk = source.read(CHUNK)
-        except (OSError, EOFError, zlib.error) as problem:
-            reading.note(
-                f"The log can't be read beyond line {reading.lines} ({str(problem)[:80]}).",
-                f"日志在第 {reading.lines} 行之后无法读取（{str(problem)[:80]}）。",
-            )
-            break
-        if not chunk:
-            break
-        if first and chunk.count(0) * 50 > len(chunk):
-            reading.note("The log looks binary.", "日志看起来是二进制内容。")
-        first = False
+    for chunk in _chunks(stream, reading):
         reading.bytes += len(chunk)
         *whole, last = chunk.replace(b"\r", b"\n").split(b"\n")
         for n, piece in enumerate(whole):
@@ -101,17 +86,55 @@ def _stream(stream: BinaryIO, reading: Reading) -> Iterator[bytes]:
         yield rest
 
 
-class _Joined(io.RawIOBase):
-    """A stream with the bytes that were taken from its beginning put back."""
+def _chunks(stream: BinaryIO, reading: Reading) -> Iterator[bytes]:
+    """The bytes of a log, unpacked, and as UTF-8 where a mark at the beginning says that they are UTF-16."""
+    head = stream.read(2)
+    decoder = codecs.getincrementaldecoder("utf-16")("replace") if head in _UTF16 else None
+    chunks = _raw(head, stream)
+    if head == b"\x1f\x8b":
+        chunks = _unpacked(chunks)
+    first = True
+    while True:
+        try:
+            chunk = next(chunks, b"")
+        except (OSError, zlib.error) as problem:
+            reading.note(
+                f"The log can't be read beyond line {reading.lines} ({str(problem)[:80]}).",
+                f"日志在第 {reading.lines} 行之后无法读取（{str(problem)[:80]}）。",
+            )
+            return
+        if not chunk:
+            return
+        if decoder is not None:
+            chunk = decoder.decode(chunk).encode("utf-8", "replace")
+        if first and 50 * (len(chunk) - len(chunk.translate(None, _NO_TEXT))) > len(chunk):
+            reading.note("The log looks binary.", "日志看起来是二进制内容。")
+        first = False
+        if chunk:
+            yield chunk
 
-    def __init__(self, head: bytes, stream: BinaryIO) -> None:
-        self._head, self._stream = head, stream
 
-    def readable(self) -> bool:
-        return True
+def _raw(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
+    chunk = head + stream.read(CHUNK)
+    while chunk:
+        yield chunk
+        chunk = stream.read(CHUNK)
 
-    def read(self, size: int = -1) -> bytes:
-        head, self._head = self._head, b""
-        if not head:
-            return self._stream.read(size)
-        return head if 0 <= size <= len(head) else head + self._stream.read(size - len(head) if size > 0 else -1)
+
+def _unpacked(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Gzip, several in a row too.
+
+    Raises:
+        zlib.error: what isn't gzip, or ends too early.
+    """
+    unzip = zlib.decompressobj(_GZIP)
+    for chunk in chunks:
+        while chunk:
+            if unzip.eof:
+                unzip = zlib.decompressobj(_GZIP)
+            out = unzip.decompress(chunk, CHUNK)
+            if out:
+                yield out
+            chunk = unzip.unused_data if unzip.eof else unzip.unconsumed_tail
+    if not unzip.eof:
+        raise zlib.error("the gzip data end too early")

@@ -36,7 +36,8 @@ def read_words(text: str, knowledge: Knowledge) -> Words:
     text = text[:_MAX_WORDS]
     folded = " ".join(text.casefold().split())
     found: dict[str, set[Value]] = {}
-    for name, digits in (*_SIZE.findall(text), *(("world_size", n) for n in _GPUS.findall(text))):
+    counts = (*_GPUS.findall(text), *_systems(knowledge).findall(text))
+    for name, digits in (*_SIZE.findall(text), *(("world_size", n) for n in counts)):
         term = knowledge.terms[name.lower()]
         try:
             found.setdefault(term.name, set()).add(check_value(term, int(digits), term.field))
@@ -49,6 +50,13 @@ def read_words(text: str, knowledge: Knowledge) -> Words:
         model=_named(folded, {m.name: (m.name, *m.aliases, m.hf_id or "") for m in knowledge.models.values()}),
         gpu=gpu,
     )
+
+
+def _systems(knowledge: Knowledge) -> re.Pattern[str]:
+    """A number of GPUs by the name of their system: ``64 x H100``, ``64 张 H100``."""
+    names = sorted({n for g in knowledge.gpus.values() for n in (g.name, *g.aliases)}, key=len, reverse=True)
+    spelled = "|".join(map(re.escape, names))
+    return re.compile(rf"(?<![\w.])(\d{{1,7}}) ?[x×*]? ?[张块个]? ?(?:{spelled})(?![\w-])", re.IGNORECASE)
 
 
 def said(rule: Rule, folded: str) -> str | None:

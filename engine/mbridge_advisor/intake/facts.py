@@ -23,6 +23,10 @@ from .request import Request
 PEAK_OF = {"bf16": "bf16", "fp16": "fp16", "fp32": "tf32", "nvfp4": "fp4"}
 
 
+# Lists for which Bridge takes an empty one as unset.
+EMPTY_IS_UNSET = ("cuda_graph_scope", "offload_modules")
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where a fact comes from.
@@ -73,7 +77,7 @@ def build_facts(
 
     def put(name: str, value: Value, kind: Any, source: str = "") -> None:
         if name in knowledge.terms and name not in values:
-            values[name] = value
+            values[name] = None if value == () and name in EMPTY_IS_UNSET else value
             origins[name] = Origin(kind, source)
 
     for name, value in request.values.items():

@@ -31,8 +31,9 @@ def read_input(
     """Normalise an input into the request mapping.
 
     Args:
-        source: a file's path (or the folder of a ``config.json`` or ``run_config.yaml``), or the text itself. Paths
-            that an input names are never followed.
+        source: a file's path (or the folder of a ``config.json`` or ``run_config.yaml``), or the text itself. Of the
+            paths that an input names, only a model's config.json in the input's own folder (for a text: the current
+            one) or below is followed.
         kind: what it is; None = found out from the content.
         bridge: the release to ask about; decides which release's recipe is read.
         knowledge: another knowledge base than the packaged one.
@@ -75,7 +76,25 @@ def read_input(
         read_launch(text, draft, form)
     else:
         raise RequestError(name, None, f"isn't {kind}", "It must be a mapping in YAML or JSON.")
+    if files:
+        _keep_inside(draft.request, Path() if name == "input" else Path(name).expanduser().parent)
     return draft.request, tuple(draft.notes)
+
+
+def _keep_inside(request: dict[str, Any], folder: Path) -> None:
+    """Make the path of a model's config.json start from ``folder``; refuse one that leads out of it."""
+    model = request.get("model")
+    given = model.get("hf_config") if isinstance(model, Mapping) else model
+    if not isinstance(given, str) or (given is model and not given.endswith(".json")):
+        return
+    try:
+        inside = (folder / given).resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError) as problem:
+        raise RequestError("model", given, f"is no path ({problem})", "Check the path.") from None
+    if not inside:
+        way = "Put the config.json beside the file, or name it by --model."
+        raise RequestError("model", given, "leads out of the input's folder", way)
+    request["model"] = {"hf_config": str(folder / given)}
 
 
 def _text(source: str | Path, kind: str | None, files: bool) -> tuple[str, str]:

@@ -34,6 +34,8 @@ LAZY: Mapping[str, str] = {
     "evidence": "evidence/anchors/*.yaml",
     "reviews": "evidence/reviews.yaml",
     "execution": "evidence/executions/*.yaml",
+    "guide": "audit/guide.yaml",
+    "guide_found": "audit/found.yaml",
 }
 """The same for files that are read when asked for."""
 

@@ -56,10 +56,12 @@ def http_app(pool: Pool, metrics: Metrics) -> FastAPI:
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             roots = ["operations", "problem", *schemas.ANSWERS.values()]
-            generate()["components"] = {
+            document = generate()
+            document["components"] = {
                 "schemas": schemas.collected(roots, _PREFIX),
                 "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             }
+            document["security"] = [{}, {"token": []}]  # as it was started
         return generate()
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -138,7 +140,8 @@ def _described(name: str) -> dict[str, Any]:
         more = {"requestBody": {"required": True, "content": {"application/json": {"schema": body}}}}
     statuses = (400, 401, 403, 404, 408, 413, 415, 422, 500, 503, 504)
     return {
-        "summary": shape["description"],
+        "summary": shape["description"].partition(".")[0] + ".",
+        "description": shape["description"],
         "operation_id": name,
         "response_model": None,
         "openapi_extra": more,

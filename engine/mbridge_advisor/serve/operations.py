@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..advice.results import Answer
-from ..errors import AdvisorError, RequestError
+from ..errors import ExpressionError, RequestError
+from ..inference import InferenceError
 from ..intake.notes import Note
 from ..intake.request import Request, parse_request
 from ..knowledge import Knowledge, load
@@ -66,7 +67,7 @@ def answer(operation: str, raw: bytes, *, told: bool = False) -> Reply:
         return Reply.problem(ServiceError.of(problem))
     except RecursionError:
         return Reply.problem(ServiceError("bad-request", "The request is nested too deep."))
-    except AdvisorError as problem:  # no mistake of the request's shape, e.g. numbers that leave the range of floats
+    except (ExpressionError, InferenceError) as problem:  # e.g. numbers that leave the range of floats
         return Reply.problem(ServiceError("bad-request", str(problem)[:500]))
     except Exception:  # a fault of ours
         log.exception("%s failed", operation)

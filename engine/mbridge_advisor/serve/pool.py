@@ -25,6 +25,8 @@ TRIES = 3  # a call whose worker died is tried again, since calls are pure; one 
 COMMAND = (sys.executable, "-P", "-m", "mbridge_advisor.serve.worker")
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _START = 60.0  # seconds that a worker may take to be ready
+_GRACE = 2.0  # seconds beyond a call's time, in which its worker is stopped
+_NOBODY = ServiceError("busy", "No worker was free in time. Try again.")
 _PAUSE = 1.0  # seconds before the next attempt after a worker couldn't be started
 
 
@@ -84,7 +86,9 @@ class Pool:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._calls.join()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.timeout + _GRACE):
+                await self._calls.join()
         for slot in self._slots:
             slot.cancel()
         await asyncio.gather(*self._slots, return_exceptions=True)
@@ -99,7 +103,11 @@ class Pool:
             loop.time() + self.timeout,
         )
         self._calls.put_nowait(call)
-        return await call.reply
+        try:
+            async with asyncio.timeout(self.timeout + _GRACE):
+                return await call.reply
+        except TimeoutError:  # no worker has even looked at it
+            return Reply.problem(_NOBODY)
 
     async def _slot(self, number: int) -> None:
         """One worker after the other."""
@@ -133,9 +141,10 @@ class Pool:
                 if call.reply.done():
                     continue
                 if left <= 0:
-                    call.settle(Reply.problem(ServiceError("busy", "No worker was free in time. Try again.")))
+                    call.settle(Reply.problem(_NOBODY))
                     continue
-                reply, self.counts.memory[number] = await asyncio.wait_for(worker.ask(call.frame), left)
+                async with asyncio.timeout(left):
+                    reply, self.counts.memory[number] = await worker.ask(call.frame)
                 call.settle(reply)
             except TimeoutError:
                 text = f"The answer took longer than {self.timeout:g} seconds. Ask for less."
@@ -188,7 +197,8 @@ class _Worker:
         )
         worker = cls(process)
         try:
-            await asyncio.wait_for(worker._read(), _START)
+            async with asyncio.timeout(_START):
+                await worker._read()
         except BaseException:
             await worker.stop()
             raise
@@ -212,9 +222,12 @@ class _Worker:
             return head, await self._process.stdout.readexactly(head["size"])
         except (asyncio.IncompleteReadError, ConnectionError):
             raise WorkerError("its output ended") from None
+        except (asyncio.LimitOverrunError, ValueError, KeyError):
+            raise WorkerError("its output is no frame") from None
 
     async def stop(self) -> None:
         """End it: it owes nobody a reply."""
         with suppress(ProcessLookupError):
             self._process.kill()
+        await self._process.communicate()  # closes the pipes, too
         await self.ended

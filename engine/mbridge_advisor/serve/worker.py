@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -65,4 +66,5 @@ def _memory() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    with suppress(BrokenPipeError):  # the parent has gone
+        main()

@@ -111,7 +111,7 @@ def plan(result: SmokePlan, lang: str) -> str:
 
 def _head(key: str, answer: Answer, lang: str) -> list[str]:
     return [
-        f"# {word(key, lang)} {request_line(answer.request)}",
+        f"# {word(key, lang)} {request_line(answer.request) or '–'}",
         "",
         word("judged_at", lang, answer.bridge, answer.knowledge),
         "",

@@ -138,7 +138,7 @@ def print_plan(plan: SmokePlan, console: Console, lang: str) -> None:
 
 
 def _head(key: str, answer: Answer, console: Console, lang: str) -> None:
-    console.print(f"[bold]{word(key, lang)}[/bold] {escape(request_line(answer.request))}", highlight=False)
+    console.print(f"[bold]{word(key, lang)}[/bold] {escape(request_line(answer.request) or '–')}", highlight=False)
     console.print(f"[dim]{word('judged_at', lang, answer.bridge, answer.knowledge)}[/dim]\n", highlight=False)
 
 

@@ -27,10 +27,29 @@ SMALLEST: Mapping[str, Any] = {
     "mbs": 1,
 }
 MAX_WORLD = 1024
-GPUS = ("H100", "H100", "H100", "A100", "H200", "B200", "GB200", "GB300")
+GPUS = ("H100", "H100", "H100", "A100", "H200", "B200", "GB200", "GB300", "RTX-PRO-6000")
 MODULES = ("core_attn", "mlp", "moe", "layernorm", "moe_act", "mla_up_proj", "shared_experts")
 
 
+# What a setting can't do without; most cases with the first have the others, so that further rules are reached.
+NEEDS: Mapping[str, Mapping[str, Any]] = {
+    "cuda_graph_impl": {"use_te_rng_tracker": True, "check_for_nan_in_loss": False},
+    "deterministic_mode": {
+        "nccl_algo": "Ring",
+        "nvte_allow_nondeterministic_algo": "0",
+        "cross_entropy_loss_fusion": False,
+    },
+    "async_save": {"checkpoint_save": "checkpoint"},
+    "delay_wgrad_compute": {"overlap_moe_expert_parallel_comm": True},
+    "overlap_moe_expert_parallel_comm": {
+        "num_moe_experts": 8,
+        "moe_router_topk": 2,
+        "ep": 2,
+        "moe_token_dispatcher_type": "alltoall",
+    },
+    "fine_grained_activation_offloading": {"nvte_cpu_offload_v1": "1", "offload_modules": ["core_attn"]},
+    "use_decentralized_pg": {"use_gloo_process_groups": False},
+}
 # Kinds of layers that the oracle doesn't build.
 UNBUILT = ("mamba_", "linear_", "hybrid_")
 
@@ -61,12 +80,19 @@ def generate(
         features = FEATURES + MOE_FEATURES if "num_moe_experts" in case else FEATURES
         for feature in rng.sample(features, rng.choice((0, 0, 0, 1, 1, 2, 3))):
             feature(rng, case)
+        for name, needed in NEEDS.items():
+            if case.get(name) not in (None, False, "none") and rng.random() < 0.8:
+                case = {**needed, **case}
         for _ in range(rng.choice((0, 0, 0, 0, 1, 1, 2))):
             push(rng, case)
         if case.get("packed_sequence"):  # a setting of the data set of fine-tuning
             case.setdefault("task", "sft")
         for name in lacking(case):
             case.pop(name, None)
+        if case["hidden_size"] % case["num_attention_heads"]:  # a request has to say what the code then rounds
+            case["kv_channels"] = case["hidden_size"] // case["num_attention_heads"]
+        if "experimental_attention_variant" not in case:
+            case = {name: value for name, value in case.items() if not name.startswith("linear_")}
         if 1 <= case["world_size"] <= MAX_WORLD:
             return case
 
@@ -208,6 +234,8 @@ def _fsdp(rng: random.Random, case: Case) -> None:
 
 def _precision(rng: random.Random, case: Case) -> None:
     case["precision"] = rng.choice(("fp16", "fp8_cs", "fp8_mx", "fp8_delayed", "fp8_sc", "nvfp4"))
+    if rng.random() < 0.2:
+        case["first_last_layers_bf16"] = rng.random() < 0.7
     if rng.random() < 0.15:
         case["fp8_param_gather"] = rng.random() < 0.5
 
@@ -299,6 +327,19 @@ def _vocabulary(rng: random.Random, case: Case) -> None:
 
 def _bias(rng: random.Random, case: Case) -> None:
     case["add_bias_linear"] = True
+
+
+def _gated_delta_net(rng: random.Random, case: Case) -> None:
+    keys = case["tp"] * case["cp"] * rng.choice((1, 2)) + rng.choice((0, 0, 0, 1))
+    case |= {
+        "experimental_attention_variant": "gated_delta_net",
+        "linear_attention_freq": rng.choice((2, 4)),
+        "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_num_key_heads": keys,
+        "linear_num_value_heads": keys * rng.choice((1, 2)) + rng.choice((0, 0, 0, 1)),
+    }
 
 
 def _determinism(rng: random.Random, case: Case) -> None:
@@ -399,7 +440,7 @@ def _rare(rng: random.Random, case: Case) -> None:
 
 FEATURES: tuple[Callable[[random.Random, Case], None], ...] = (
     *(_uneven, _account, _layout, _mtp, _recompute, _context, _optimizer, _precision_aware, _fsdp, _precision),
-    *(_finetune, _overlap, _group, _offload, _graphs, _vocabulary, _bias, _determinism, _checkpoint),
+    *(_finetune, _overlap, _group, _offload, _graphs, _vocabulary, _bias, _determinism, _checkpoint, _gated_delta_net),
     *(_uneven, _account, _layout, _context, _rare, _rare, _rare, _rare, _rare),
 )
 MOE_FEATURES = (_dispatcher, _capacity, _routing, _frequency, _overlap, _dispatcher)

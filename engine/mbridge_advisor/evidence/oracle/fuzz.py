@@ -65,8 +65,22 @@ STATED: Mapping[str, Value] = {
     "use_te_rng_tracker": False,
 }
 # Rules whose place in the code the oracle can't reach: they alone are no verdict that it could contradict.
+# docs/evidence.md says the same to people.
+HYBRID = "the oracle builds no Mamba or hybrid model"
+PACKED = "the data sets of chat and vision-language models, which the oracle doesn't make"
+REFUSED = "a request refuses such a number before the rules see it"
 BEYOND: Mapping[str, str] = {
+    "MB-EP-002": REFUSED,
+    "MB-MAMBA-001": HYBRID,
+    "MB-MAMBA-002": HYBRID,
+    "MB-MAMBA-003": HYBRID,
+    "MB-MAMBA-004": HYBRID,
     "MB-MLA-004": "the forward pass of multi-latent attention on batches that the data loader of hybrid CP makes",
+    "MB-PACK-002": PACKED,
+    "MB-PACK-003": PACKED,
+    "MB-PP-002": HYBRID,
+    "MB-PP-004": REFUSED,
+    "MB-VPP-004": HYBRID,
 }
 NO_FIELD = "no such field at this revision"  # how the worker's message ends
 COUNTS = ("verdict", "stage", "unsupported", "rules", "alone", "located", "values")
@@ -454,15 +468,19 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
+def pinned_versions(revision: Revision) -> dict[str, str]:
+    """The versions that a release's stand-ins report."""
+    locked = revision.environment.get("transformer_engine_locked") or revision.environment.get("transformer_engine")
+    return {"transformer-engine": str(locked).split("+")[0]} if locked else {}
+
+
 def _main(options: argparse.Namespace) -> int:
     knowledge = load()
     if options.revision not in knowledge.revisions:
         known = ", ".join(knowledge.revisions)
         raise RequestError("revision", options.revision, "is not a known release", f"One of: {known}.")
     revision = knowledge.revisions[options.revision]
-    locked = revision.environment.get("transformer_engine_locked") or revision.environment.get("transformer_engine")
-    versions = {"transformer-engine": str(locked).split("+")[0]} if locked else {}
-    sources = Sources.find(options.bridge_source, options.core_source, versions, revision.tag)
+    sources = Sources.find(options.bridge_source, options.core_source, pinned_versions(revision), revision.tag)
     oracle = Oracle(sources, options.python, nice=options.nice)
     print(oracle.describe(), file=sys.stderr)
     if not options.execute:

@@ -537,7 +537,11 @@ class Oracle:
         else:
             home = importlib.import_module("megatron.bridge.data.packing.config")
             dataset.enable_offline_packing = True
-            dataset.offline_packing_specs = home.PackedSequenceSpecs(packed_sequence_size=seq_length)
+            # Padded throughout, as CUDA graphs need it: the names of a request don't say.
+            dataset.dataset_kwargs = {**(dataset.dataset_kwargs or {}), "pad_to_max_length": True}
+            dataset.offline_packing_specs = home.PackedSequenceSpecs(
+                packed_sequence_size=seq_length, pad_cu_seqlens=True
+            )
 
     def _set(self, cfg: Any, name: str, value: Any) -> None:
         if "." in name:
@@ -854,9 +858,11 @@ def _theirs(error: BaseException) -> bool:
     if isinstance(error, ArithmeticError | NameError) or str(error).startswith("shape '["):
         return True
     lacking = re.match(r"'(\w+)' object has no attribute", str(error))
-    for frame, _ in traceback.walk_tb(error.__traceback__) if lacking else ():
+    if lacking is None:
+        return False
+    for frame, _ in traceback.walk_tb(error.__traceback__):
         kind = type(frame.f_locals.get("self"))
-        if lacking and kind.__name__ == lacking[1]:
+        if kind.__name__ == lacking[1] != "NoneType":
             return all(base.__module__.partition(".")[0] in OWN for base in kind.__mro__)
     return False
 

@@ -1,0 +1,1 @@
+"""The knowledge base in forms that other programs take."""
