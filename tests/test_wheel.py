@@ -115,6 +115,13 @@ def test_a_mistake(program: Path, tmp_path: Path) -> None:
     assert "deepseek-v3" in done.stderr
 
 
+def test_export_skill(program: Path, tmp_path: Path) -> None:
+    shell(program, "export", "skill", "--lang", "zh", "skills", cwd=tmp_path)
+    (folder,) = (tmp_path / "skills").iterdir()
+    assert (folder / "SKILL.md").read_text(encoding="utf-8").startswith(f"---\nname: {folder.name}\n")
+    assert (folder / "references" / "constraints-world.md").is_file()
+
+
 def test_nothing_is_left_behind(program: Path, tmp_path: Path) -> None:
     shell(program, "models", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []

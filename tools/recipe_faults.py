@@ -112,7 +112,9 @@ def verified(base: Knowledge, fault: Row, sources: Mapping[str, Source]) -> Row:
         raise SourceError(f"{fault['path']} at {fault['release']}", f"defines {name} at {at}", "Correct the facts.")
     for place in fault["places"]:
         if place["line"] > len(_lines(sources[place["at"]], place["path"])):
-            raise SourceError(f"{place['path']} at {place['at']}", f"has no line {place['line']}", "Correct the reason.")
+            raise SourceError(
+                f"{place['path']} at {place['at']}", f"has no line {place['line']}", "Correct the reason."
+            )
     commits = {tag: revision.commit for tag, revision in base.revisions.items()}
     return {
         **fault,

@@ -1,5 +1,6 @@
 """The runner against worker scripts that misbehave, and the comparison of verdicts."""
 
+import json
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -9,8 +10,12 @@ from typing import Any
 
 import pytest
 from mbridge_advisor.errors import RequestError
-from mbridge_advisor.evidence.oracle.fuzz import Opinion, compare, fuzz
+from mbridge_advisor.evidence.oracle.fuzz import Opinion, Report, compare, evidence, fuzz
 from mbridge_advisor.evidence.oracle.runner import Oracle, Sources, Verdict
+from mbridge_advisor.evidence.store import condition_digest
+from mbridge_advisor.knowledge import load
+from mbridge_advisor.knowledge.schema import validate
+from mbridge_advisor.knowledge.yaml_reader import read
 
 HEAD = """
 import json, sys, time, os
@@ -173,3 +178,23 @@ def test_fuzz_shrinks_groups_and_counts() -> None:
     assert sum(more.values()) == 5
     assert counts["verdict"] == {"reject": 12}
     assert counts["rules"] == {"MB-TP-001": 6}
+
+
+def test_the_record_of_a_run_is_valid_and_says_what_was_tried(tmp_path: Path) -> None:
+    base = load()
+    revision = base.revisions["v0.6.0"]
+    commits = {"bridge_commit": revision.commit, "core_commit": revision.core_commit}
+    report = Report(
+        **{"revision": "v0.6.0", "seed": 7, "tried": 9, "accepted": 4, "rejected": 4, "unsupported": {"no field": 1}},
+        **{"stages": {}, "rules": {}, "located": {}, "disagreements": (), "suppressed": {}, "seconds": 1.5},
+        alone={"MB-TP-001": 3, "request: model.num_layers is below 1": 1},
+        values={"dp": 4},
+        environment={**commits, "torch": "0", "restarts": 0},
+    )
+    record = evidence(base, report)
+    assert record["rules"] == {"MB-TP-001": 3, "dp": 4}
+    assert record["conditions"] == {name: condition_digest(base, name, revision) for name in ("MB-TP-001", "dp")}
+    assert (record["not_executable"], record["disagreements"]) == (1, 0)
+    path = tmp_path / "run.yaml"
+    path.write_text(json.dumps(record), encoding="utf-8")
+    assert validate(read(path, "run.yaml"), "execution") == []

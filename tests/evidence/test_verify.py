@@ -208,6 +208,23 @@ def test_folders_without_permission(world: World) -> None:
         world.bridge.chmod(0o755)
 
 
+def test_a_source_is_only_read(world: World) -> None:
+    """A read-only folder is enough, and nothing in it is touched."""
+    recorded(world)
+    every = [*world.bridge.rglob("*"), *world.core.rglob("*")]
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in every if path.is_file()}
+    for path in every:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        assert look(world).exit_code == 0
+        assert look(world, None).exit_code == 0
+    finally:
+        for path in every:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+    assert {p: (p.stat().st_mtime_ns, p.stat().st_size) for p in before} == before
+    assert {*world.bridge.rglob("*"), *world.core.rglob("*")} == {*every}
+
+
 def test_evidence_that_cannot_be_written(world: World) -> None:
     write(world.root / "knowledge", {"evidence": "a file where the folder should be"})
     sources = ("--bridge-source", world.bridge, "--core-source", world.core)

@@ -219,3 +219,18 @@ def test_the_command(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["export", "skill", "--bridge", "v7", str(tmp_path)])
     assert done.exit_code == 2
     assert "v7" in done.output
+
+
+@pytest.mark.parametrize("lang", LANGS)
+def test_commands_in_the_text_exist_with_their_options(lang: str) -> None:
+    spans = re.findall(r"`mbridge-advisor ([^`]+)`", BUILT[lang, NEWEST]["SKILL.md"])
+    assert len(spans) > 10
+    for span in spans:
+        name, *rest = span.split()
+        if name == "--version":
+            continue
+        command: Any = cli.commands[name]
+        if hasattr(command, "commands"):
+            command = command.commands[rest[0]]
+        known = {option for param in command.params for option in param.opts}
+        assert {word for word in rest if word.startswith("--")} <= known, span

@@ -41,6 +41,7 @@ def test_there_is_one_for_each_kind_of_file_and_interface() -> None:
         "request",
         "advice",
         "report",
+        "audit",
         "diagnosis",
         "estimate",
         "plan",

@@ -240,9 +240,7 @@ def _quantity(quantity: Quantity, base: Knowledge) -> dict[str, Text]:
         forms.setdefault(quantity.at(r) or "–", []).append(r.tag)
     out = {
         "formula": _same("\n".join(f"{', '.join(tags)}: {formula}" for formula, tags in forms.items())),
-        "status": _same(
-            earned(tags_of(base, quantity.name, [r for r in base.revisions.values() if quantity.at(r)]))
-        ),
+        "status": _same(earned(tags_of(base, quantity.name, [r for r in base.revisions.values() if quantity.at(r)]))),
         "sources": _same("\n".join(map(str, quantity.citations))),
     }
     if quantity.because:

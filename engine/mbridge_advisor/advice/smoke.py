@@ -336,13 +336,13 @@ def _preconditions(request: Request, grid: Grid, world: int, per_node: int) -> I
         name: stated.get(name) or stated.get(f"{name}_locked")
         for name in ("pytorch", "transformer_engine", "cuda", "python")
     }
-    shown = ", ".join(f"{name} {value}" for name, value in versions.items() if value)
+    shown = [f"{name} {value}" for name, value in versions.items() if value]
     container = revision.environment.get("container")
     image = f", container {container}" if container else ""
     image_zh = f"，容器 {container}" if container else ""
     yield Text(
-        f"Versions: Megatron Bridge {revision.tag}, Megatron Core {revision.core_version}, {shown}{image}.",
-        f"版本：Megatron Bridge {revision.tag}、Megatron Core {revision.core_version}、{shown}{image_zh}。",
+        f"Versions: Megatron Bridge {revision.tag}, Megatron Core {revision.core_version}, {', '.join(shown)}{image}.",
+        f"版本：Megatron Bridge {revision.tag}、Megatron Core {revision.core_version}、{'、'.join(shown)}{image_zh}。",
     )
     yield Text(
         "What the run reads is there already (see below): it doesn't download.",

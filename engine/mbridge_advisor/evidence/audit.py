@@ -253,13 +253,13 @@ def audit(
     """
     root = Path(knowledge.root)
     guide = Guide.load(root)
-    bench = _Bench(knowledge, looked or Looked.load(root))
+    bench = Bench(knowledge, looked or Looked.load(root))
     cells: dict[str, dict[str, Cell]] = {claim.id: {} for claim in guide.claims}
     revisions = tuple(knowledge.revisions.values())
     for n, revision in enumerate(revisions):
         progress(revision.tag, n / len(revisions))
         for claim in guide.claims:
-            outcomes = tuple(_run(bench, revision, test) for test in claim.tests)
+            outcomes = tuple(judge(bench, revision, test) for test in claim.tests)
             cells[claim.id][revision.tag] = Cell(joined(outcomes), claim.expected(revision), outcomes)
     return Audit(guide, bench.looked, revisions, cells)
 
@@ -393,7 +393,7 @@ _NO_RECIPES = Outcome("not_applicable", Text("The facts hold no recipes of this 
 
 
 @dataclass
-class _Bench:
+class Bench:
     """What the tests work with."""
 
     knowledge: Knowledge
@@ -453,7 +453,8 @@ def _grid_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return (row["kind"] in TUNED, *(row.get(name) for name in names))
 
 
-def _run(bench: _Bench, revision: Revision, test: Mapping[str, Any]) -> Outcome:
+def judge(bench: Bench, revision: Revision, test: Mapping[str, Any]) -> Outcome:
+    """Judge one test at a release; ``unjudged`` where it can't be asked there."""
     (form,) = test
     try:
         return _FORMS[form](bench, revision, test[form])
@@ -461,7 +462,7 @@ def _run(bench: _Bench, revision: Revision, test: Mapping[str, Any]) -> Outcome:
         return Outcome("unjudged", Text(f"Can't be asked here: {error}", f"此版本无法询问：{error}"))
 
 
-def _equal(bench: _Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
+def _equal(bench: Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
     terms = bench.knowledge.terms
     ours, theirs = Expression(spec["to"], terms), Expression(spec["expression"], terms)
     program = bench.sizes(revision)
@@ -487,7 +488,7 @@ def _equal(bench: _Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcom
     return Outcome(verdict, Text(en, zh), tuple(bench.quantity(name, revision) for name in read_))
 
 
-def _check(bench: _Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
+def _check(bench: Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
     report = check({**spec["request"], "bridge": revision.tag}, knowledge=bench.knowledge)
     errors = [f for f in report.findings if f.kind == "constraint" and f.severity == "error"]
     fired = {f.rule: f for f in report.findings}
@@ -523,22 +524,25 @@ def _check(bench: _Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcom
     return Outcome(said, Text(" ".join(en), "".join(zh)), ({"check": said}, *evidence))
 
 
-def _rules(bench: _Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
+def _rules(bench: Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
     fits, en, zh = 0, [], []
+    evidence = []
     for name in spec["ids"]:
-        here = bench.knowledge.rules[name].at(revision)
-        severity = here.severity if here else "absent"
-        fits += severity == spec["severity"]
-        en.append(f"{name}: {severity}, {tag_of(bench.knowledge, name, revision.tag)}" if here else f"{name}: absent")
-        zh.append(
-            f"{name}：{severity}，{tag_of(bench.knowledge, name, revision.tag)}" if here else f"{name}：此版本没有"
-        )
+        rule = bench.knowledge.rules.get(name)
+        here = rule.at(revision) if rule else None
+        if here is None:
+            en.append(f"{name}: absent")
+            zh.append(f"{name}：此版本没有")
+            continue
+        fits += here.severity == spec["severity"]
+        evidence.append(bench.rule(name, revision))
+        en.append(f"{name}: {here.severity}, {evidence[-1]['tag']}")
+        zh.append(f"{name}：{here.severity}，{evidence[-1]['tag']}")
     verdict: Verdict = "holds" if fits == len(spec["ids"]) else "in_part" if fits else "fails"
-    evidence = tuple(bench.rule(name, revision) for name in spec["ids"] if bench.knowledge.rules[name].at(revision))
-    return Outcome(verdict, Text("; ".join(en) + ".", "；".join(zh) + "。"), evidence)
+    return Outcome(verdict, Text("; ".join(en) + ".", "；".join(zh) + "。"), tuple(evidence))
 
 
-def _at_place(bench: _Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
+def _at_place(bench: Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
     place = _place(spec)
     found = bench.looked.places.get(revision.tag, {}).get(place.key)
     what = " ".join(word for word in (place.path, place.name) if word)
@@ -561,7 +565,7 @@ def _at_place(bench: _Bench, revision: Revision, spec: Mapping[str, Any]) -> Out
     return Outcome("fails", Text(en, zh), evidence)
 
 
-def _instead(bench: _Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
+def _instead(bench: Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
     """What isn't there as claimed fails only where what stands there instead was found."""
     other = bench.looked.places.get(revision.tag, {}).get(_place({**spec, "text": spec["instead"]}).key)
     if not isinstance(other, Found):
@@ -571,7 +575,7 @@ def _instead(bench: _Bench, revision: Revision, spec: Mapping[str, Any]) -> Outc
     return Outcome("fails", Text(en, f"{spec['path']}:{other.lines[0]} 处实为 {spec['instead']}。"), evidence)
 
 
-def _shipped(bench: _Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
+def _shipped(bench: Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
     rows = [r for r in bench.recipes.get(revision.tag, ()) if r["model_key"] in spec["models"]]
     if revision.tag not in bench.recipes:
         return _NO_RECIPES
@@ -591,13 +595,11 @@ def _shipped(bench: _Bench, revision: Revision, spec: Mapping[str, Any]) -> Outc
     if library and not tuned:
         en, zh = f"{en}: it is an untuned default", f"{zh}：它只是未调优的默认值"
     named = tuple(dict.fromkeys((*tuned, *library)))[:3]
-    evidence = (
-        {"recipes": list(named), "tuned": [len(tuned), all_tuned], "library": [len(library), all_library]},
-    )
+    evidence = ({"recipes": list(named), "tuned": [len(tuned), all_tuned], "library": [len(library), all_library]},)
     return Outcome(verdict, Text(f"{en}.", f"{zh}。"), evidence)
 
 
-def _practice(bench: _Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
+def _practice(bench: Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
     if revision.tag not in bench.recipes:
         return _NO_RECIPES
     terms = bench.knowledge.terms
@@ -622,7 +624,7 @@ def _practice(bench: _Bench, revision: Revision, spec: Mapping[str, Any]) -> Out
     return Outcome(verdict, Text(en, zh), evidence)
 
 
-def _estimate(bench: _Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
+def _estimate(bench: Bench, revision: Revision, spec: Mapping[str, Any]) -> Outcome:
     components = estimate({**spec["request"], "bridge": revision.tag}, knowledge=bench.knowledge).grid.memory.components
     close, en, zh = 0, [], []
     for row in spec["bytes"]:
@@ -634,11 +636,11 @@ def _estimate(bench: _Bench, revision: Revision, spec: Mapping[str, Any]) -> Out
     return Outcome(verdict, Text("; ".join(en) + ".", "；".join(zh) + "。"), ({"estimate": verdict},))
 
 
-def _open(bench: _Bench, revision: Revision, spec: Mapping[str, str]) -> Outcome:
+def _open(bench: Bench, revision: Revision, spec: Mapping[str, str]) -> Outcome:
     return Outcome("unjudged", Text(spec["en"], spec["zh"]))
 
 
-_FORMS: Mapping[str, Callable[[_Bench, Revision, Any], Outcome]] = {
+_FORMS: Mapping[str, Callable[[Bench, Revision, Any], Outcome]] = {
     "equal": _equal,
     "check": _check,
     "rules": _rules,
@@ -657,4 +659,18 @@ def _read(root: Path, name: Path, schema: str) -> Any:
     return document.data
 
 
-__all__ = ["Audit", "Cell", "Claim", "Guide", "Looked", "Outcome", "Version", "audit", "joined", "look", "write"]
+__all__ = [
+    "Audit",
+    "Bench",
+    "Cell",
+    "Claim",
+    "Guide",
+    "Looked",
+    "Outcome",
+    "Version",
+    "audit",
+    "joined",
+    "judge",
+    "look",
+    "write",
+]

@@ -33,7 +33,7 @@ class Pages:
     def all(self) -> dict[str, str]:
         """Name of each reference page -> its text."""
         out = {
-            "compatibility": f"{self.releases()}\n\n{self.differences()}",
+            "compatibility": self.releases(),
             "formulas": self.formulas(list(self.base.quantities), sources=True),
             "models": self.models(),
             "gpus": self.gpus(),
@@ -44,6 +44,8 @@ class Pages:
             name: f"# {self._in('pages', name, 'title')}\n\n{self._in('pages', name, 'intro')}\n\n{text}\n"
             for name, text in out.items()
         }
+        for name, other in self._others().items():
+            out[name] = f"# {self._differs(other)}\n\n{self.differences(other)}\n"
         for stem, rules in groupby(self.rules, key=_stem):
             kind = stem.partition("-")[0]
             title = f"# {self.words['kinds'][kind][self.lang]}{self.colon}{self._topic(stem)}"
@@ -55,6 +57,9 @@ class Pages:
         """All pages, with what they hold."""
         rows: list[Sequence[str]] = [
             (self._in("pages", name, "title"), "", f"[{name}](references/{name}.md)") for name in self.words["pages"]
+        ]
+        rows += [
+            (self._differs(other), "", f"[{name}](references/{name}.md)") for name, other in self._others().items()
         ]
         counts: dict[str, int] = {}
         for stem in self.page_of.values():
@@ -107,34 +112,33 @@ class Pages:
         for r in self.base.revisions.values():
             mark = f" {self._label('here')}" if r.tag == self.revision.tag else ""
             commit = () if short else (f"Bridge `{r.commit[:12]}`, Core `{r.core_commit[:12]}`",)
-            versions = (r.environment.get(name) or "–" for name in (VERSIONS if not short else ("container", "python")))
+            versions = (_version(r, name) for name in (VERSIONS if not short else ("container", "python")))
             rows.append((f"{r.tag}{mark}", r.core_version, *commit, r.released, *versions))
         return _markdown(heads, rows)
 
-    def differences(self) -> str:
-        """For each other release: rules and formulas that read otherwise there."""
-        parts = []
-        for other in self.base.revisions.values():
-            if other.tag == self.revision.tag:
-                continue
-            lines = []
-            for rule in self.base.rules.values():
-                here, there = rule.at(self.revision), rule.at(other)
-                if here is None and there is None:
-                    continue
-                changes = self._changes(here, there, other)
-                if changes:
-                    lines.append(f"- {rule.id} {rule.title[self.lang]}: {changes}")
-            for quantity in self.base.quantities.values():
-                if quantity.at(other) != quantity.at(self.revision):
-                    formula = quantity.at(other)
-                    lines.append(f"- `{quantity.name}`: {_code(formula) if formula else self._label('absent')}")
-            parts.append("\n".join([f"## {self._label('differs').format(tag=other.tag)}", "", *(lines or ["–"])]))
-        return "\n\n".join(parts)
+    def differences(self, other: Revision) -> str:
+        """Rules and formulas that read otherwise at another release."""
+        lines = []
+        for rule in self.base.rules.values():
+            changes = self._changes(rule.at(self.revision), rule.at(other), other)
+            if changes:
+                lines.append(f"- {rule.id} {rule.title[self.lang]}{self.colon}{changes}")
+        for quantity in self.base.quantities.values():
+            formula = quantity.at(other)
+            if formula != quantity.at(self.revision):
+                lines.append(f"- `{quantity.name}`{self.colon}{_code(formula) if formula else self._label('absent')}")
+        return "\n".join(lines or ["–"])
+
+    def _others(self) -> dict[str, Revision]:
+        """Page name -> each release but the locked one."""
+        return {f"differs-{r.tag}": r for r in self.base.revisions.values() if r.tag != self.revision.tag}
+
+    def _differs(self, other: Revision) -> str:
+        return self._label("differs").format(tag=other.tag)
 
     def _changes(self, here: Rule | None, there: Rule | None, other: Revision) -> str:
         if there is None:
-            return self._label("absent")
+            return self._label("absent") if here else ""
         out = []
         if here is None or here.when != there.when:
             out.append(_code(_all_of(there.when)) if there.when else self._label("always"))
@@ -311,6 +315,12 @@ def _all_of(when: Sequence[str]) -> str:
     """The conditions as one, with parentheses where they are needed."""
     loose = (" or ", " if ")
     return " and ".join(f"({c})" if len(when) > 1 and any(w in c for w in loose) else c for c in when)
+
+
+def _version(revision: Revision, name: str) -> str:
+    """What the release states; else what its lock file holds."""
+    stated, locked = revision.environment.get(name), revision.environment.get(f"{name}_locked")
+    return stated or (f"{locked} (uv.lock)" if locked else "–")
 
 
 def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -85,7 +85,7 @@ def _keep_inside(request: dict[str, Any], folder: Path) -> None:
     """Make the path of a model's config.json start from ``folder``; refuse one that leads out of it."""
     model = request.get("model")
     given = model.get("hf_config") if isinstance(model, Mapping) else model
-    if not isinstance(given, str) or (given is model and not given.endswith(".json")):
+    if not isinstance(given, str) or (isinstance(model, str) and not given.endswith(".json")):
         return
     try:
         inside = (folder / given).resolve().is_relative_to(folder.resolve())

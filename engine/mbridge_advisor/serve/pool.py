@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections import Counter
@@ -123,11 +124,11 @@ class Pool:
             self.counts.ready += 1
             try:
                 why = await self._serve(worker, number, life)
+                self.counts.ended[why] += 1
+                log.log(logging.WARNING if why in ("died", "timeout") else logging.INFO, "worker %d: %s", number, why)
             finally:
                 self.counts.ready -= 1
                 await worker.stop()
-            self.counts.ended[why] += 1
-            log.log(logging.WARNING if why in ("died", "timeout") else logging.INFO, "worker %d: %s", number, why)
             life = self.recycle
 
     async def _serve(self, worker: _Worker, number: int, life: int) -> str:
@@ -191,16 +192,18 @@ class _Worker:
     @classmethod
     async def start(cls) -> _Worker:
         """A worker that is ready."""
-        environment = {name: value for name, value in os.environ.items() if name != TOKEN}
-        process = await asyncio.create_subprocess_exec(
-            *COMMAND, stdin=PIPE, stdout=PIPE, env={**_ONE_THREAD, **environment}
+        environment = {**_ONE_THREAD, **{name: value for name, value in os.environ.items() if name != TOKEN}}
+        starting = asyncio.create_task(
+            asyncio.create_subprocess_exec(*COMMAND, stdin=PIPE, stdout=PIPE, env=environment)
         )
-        worker = cls(process)
         try:
+            await _finished(starting)
+            worker = cls(starting.result())
             async with asyncio.timeout(_START):
                 await worker._read()
         except BaseException:
-            await worker.stop()
+            if starting.exception() is None:
+                await cls(starting.result()).stop()
             raise
         return worker
 
@@ -227,7 +230,18 @@ class _Worker:
 
     async def stop(self) -> None:
         """End it: it owes nobody a reply."""
+        # Not process.kill(): that reaps a dead process, which the event loop wants to do.
         with suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.communicate()  # closes the pipes, too
-        await self.ended
+            if self._process.returncode is None:
+                os.kill(self._process.pid, signal.SIGKILL)
+        # Closes the pipes, too.
+        await _finished(asyncio.create_task(self._process.communicate()))
+
+
+async def _finished(task: asyncio.Task[Any]) -> None:
+    """Wait for a task to the end, even where the wait is cancelled: nothing of a process may be left behind."""
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise

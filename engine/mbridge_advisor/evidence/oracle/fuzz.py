@@ -289,7 +289,8 @@ def evidence(knowledge: Knowledge, report: Report) -> dict[str, Any]:
     which the code computed the same value.
     """
     revision = knowledge.revisions[report.revision]
-    confirmed = dict(sorted({**report.alone, **report.values}.items()))
+    digests = {name: condition_digest(knowledge, name, revision) for name in sorted({**report.alone, **report.values})}
+    conditions = {name: digest for name, digest in digests.items() if digest}  # not where a request was refused
     versions = {k: v for k, v in report.environment.items() if isinstance(v, str) and not k.endswith("commit")}
     return {
         "id": f"oracle-{report.revision}-seed{report.seed}",
@@ -305,8 +306,8 @@ def evidence(knowledge: Knowledge, report: Report) -> dict[str, Any]:
         "disagreements": len(report.disagreements) + sum(report.suppressed.values()),
         "seconds": report.seconds,
         "versions": versions,
-        "rules": confirmed,
-        "conditions": {name: condition_digest(knowledge, name, revision) for name in confirmed},
+        "rules": {name: report.alone.get(name) or report.values[name] for name in conditions},
+        "conditions": conditions,
     }
 
 

@@ -691,7 +691,11 @@ class Oracle:
         self.moe_layer = None
         kinds = [None]
         if config.num_moe_experts:
-            if not getattr(config, "experimental_attention_variant", None):  # checks the pattern
+            # Both check the pattern of dense and MoE layers.
+            if getattr(config, "experimental_attention_variant", None):
+                home = "megatron.core.models.gpt.experimental_attention_variant_module_specs"
+                importlib.import_module(home).get_moe_layer_pattern(config)
+            else:
                 known = _known(self.specs.get_gpt_decoder_layer_specs, normalization=None)
                 self.specs.get_gpt_decoder_layer_specs(config, use_transformer_engine=False, **known)
             every = config.moe_layer_freq
