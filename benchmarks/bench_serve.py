@@ -14,6 +14,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import statistics
 import subprocess
@@ -78,7 +79,8 @@ def memory(pid: int) -> float:
         return 0.0
 
 
-async def load(port: int, server: int, options: argparse.Namespace) -> None:
+async def load(port: int, server: int, options: argparse.Namespace) -> int:
+    """Ask for a while; how many answers."""
     seen: list[tuple[str, int, float]] = []
     begun = time.monotonic()
     until = begun + options.seconds
@@ -108,6 +110,7 @@ async def load(port: int, server: int, options: argparse.Namespace) -> None:
         if len(times) > 1:
             middle, p99 = statistics.median(times), times[int(len(times) * 0.99)]
             print(f"{name:9} {len(times):7,}: median {middle:7.1f} ms, p99 {p99:7.1f} ms, max {times[-1]:7.1f} ms")
+    return len(seen)
 
 
 def threads() -> None:
@@ -155,11 +158,13 @@ def main() -> None:
     found = re.search(r":(\d+)$", process.stderr.readline())
     assert found
     try:
-        asyncio.run(load(int(found[1]), process.pid, options))
+        answers = asyncio.run(load(int(found[1]), process.pid, options))
     finally:
         process.terminate()
         process.communicate()
-    print(f"exit code {process.returncode}")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    each = (used.ru_utime + used.ru_stime) / answers * 1000
+    print(f"exit code {process.returncode}; the service used {each:.1f} ms of CPU an answer, its starts included")
 
 
 if __name__ == "__main__":
