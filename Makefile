@@ -11,7 +11,7 @@ ORACLE_WHEELS ?= megatron-core==0.16.1 megatron-bridge==0.3.1
 ORACLE_NEEDS ?= torch==2.13.0 numpy packaging pyyaml omegaconf hydra-core einops
 ORACLE_COUNT ?= 300
 
-.PHONY: advise test test-oracle lint format bench clean
+.PHONY: advise test test-oracle lint format bench docs docs-zh clean
 
 # The README's question, answered.
 advise: $(VENV)/.installed
@@ -37,6 +37,21 @@ format: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/bench_search.py
 	$(BIN)/python benchmarks/bench_estimates.py
+
+# The documentation site, English in build/site and Chinese in build/site/zh.
+SPHINX = $(BIN)/sphinx-build --keep-going -j auto -q
+
+docs: $(VENV)/.docs
+	$(SPHINX) -W -b html docs build/site
+
+docs-zh: $(VENV)/.docs
+	$(SPHINX) -b gettext docs build/gettext
+	$(BIN)/python tools/check_translation.py build/gettext/guides.pot docs/locale/zh_CN/LC_MESSAGES/guides.po
+	$(SPHINX) -W -b html -D language=zh_CN docs build/site/zh
+
+$(VENV)/.docs: pyproject.toml hatch_build.py | $(VENV)/bin/python
+	$(PIP) install --quiet -e '.[docs]'
+	touch $(VENV)/.installed $@
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

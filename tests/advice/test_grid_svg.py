@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -59,13 +60,12 @@ def test_impossible_grids_are_refused(sizes: dict[str, int], world: int) -> None
         grid_svg(sizes, world)
 
 
-def test_command(tmp_path: object) -> None:
+def test_command(tmp_path: Path) -> None:
     runner = CliRunner()
-    with runner.isolated_filesystem():
-        done = runner.invoke(cli, ["explain", "--grid", "tp=2,pp=2,ep=2", "--gpus", "8", "--svg", "grid.svg"])
-        assert done.exit_code == 0, done.output
-        assert "[0 1]" in done.output
-        ET.parse("grid.svg")
-        assert runner.invoke(cli, ["explain", "--grid", "tp=two", "--gpus", "8"]).exit_code == 2
-        assert runner.invoke(cli, ["explain", "--grid", "tp=2"]).exit_code == 2
-        assert runner.invoke(cli, ["explain"]).exit_code == 2
+    file = tmp_path / "grid.svg"
+    done = runner.invoke(cli, ["explain", "--grid", "tp=2,pp=2,ep=2", "--gpus", "8", "--svg", str(file)])
+    assert done.exit_code == 0, done.output
+    assert "[0 1]" in done.output
+    ET.parse(file)
+    for wrong in (["--grid", "tp=two", "--gpus", "8"], ["--grid", "tp=2"], []):
+        assert runner.invoke(cli, ["explain", *wrong]).exit_code == 2

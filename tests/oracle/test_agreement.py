@@ -6,12 +6,13 @@ from pathlib import Path
 import yaml
 from mbridge_advisor.evidence.oracle import Oracle
 from mbridge_advisor.evidence.oracle.cases import SMALLEST
-from mbridge_advisor.evidence.oracle.fuzz import Ours, compare, render, run
+from mbridge_advisor.evidence.oracle.fuzz import Ours, compare, read_cases, render, run
 from mbridge_advisor.knowledge import load
 from mbridge_advisor.knowledge.model import Revision
 
 BASE = load()
 CASES = yaml.safe_load((Path(__file__).parents[1] / "data" / "inventory_cases.yaml").read_text("utf-8"))["cases"]
+DIRECTED = Path(__file__).parents[1] / "data" / "directed_cases.yaml"
 COVERAGE = yaml.safe_load((Path(BASE.root) / "knowledge/evidence/inventory_coverage.yaml").read_text("utf-8"))
 
 
@@ -28,6 +29,12 @@ def test_on_what_the_inventory_says(real: Oracle, release: Revision) -> None:
             differ.append((name, case, difference, opinion.rules, verdict))
     assert differ == []
     assert rejected > 100
+
+
+def test_on_directed_configurations(real: Oracle, release: Revision) -> None:
+    cases = [{**SMALLEST, **case} for case in read_cases(DIRECTED)]
+    report = run(BASE, release, real, seed=0, count=0, listed=cases)
+    assert not report.disagreements, render(report)
 
 
 def test_on_random_configurations(real: Oracle, release: Revision) -> None:

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mbridge_advisor.errors import AdvisorError
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
-
-from mbridge_advisor.errors import AdvisorError
 
 from . import directives, machine
 from .domain import KnowledgeDomain
@@ -59,6 +58,8 @@ def begin(app: Sphinx) -> None:
             logger.warning(complaint, type="mbridge", subtype="evidence")
     except AdvisorError as error:
         raise ExtensionError(str(error)) from error
+    if app.builder.format == "html":
+        app.builder.search = False  # type: ignore[attr-defined]  # the site has an index of its own
     write_stubs(app)
 
 

@@ -10,10 +10,9 @@ from docutils import nodes
 from docutils.nodes import Node
 from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
+from mbridge_advisor.errors import AdvisorError
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import nested_parse_with_titles
-
-from mbridge_advisor.errors import AdvisorError
 
 from . import guides, matrix
 from .domain import KINDS, KnowledgeDomain
@@ -64,19 +63,25 @@ class Object(Generated):
     def run(self) -> list[Node]:
         kind, name = self.name.partition(":")[2] or self.name, self.arguments[0]
         base = site().base
-        entries: Mapping[str, Any] = {"rule": base.rules, "quantity": base.quantities, "term": base.terms,
-                                      "revision": base.revisions, "model": base.models, "gpu": base.gpus}[kind]  # fmt: skip
+        parts: Mapping[str, Mapping[str, Any]] = {
+            "rule": base.rules,
+            "quantity": base.quantities,
+            "term": base.terms,
+            "revision": base.revisions,
+            "model": base.models,
+            "gpu": base.gpus,
+        }
+        entries = parts[kind]
         if name not in entries:
             raise self.error(f"unknown {kind}: {name}")
-        anchor = f"mb-{kind}-{name}"
+        anchor = f"mb-term-{name}" if kind == "term" else ""  # the others have a page of their own
         domain = self.env.get_domain("mb")
         assert isinstance(domain, KnowledgeDomain)
         title = getattr(base.terms[name] if kind == "quantity" else entries[name], "title", name)
         shown = title if isinstance(title, str) else title[self.pages().lang]
         domain.objects[kind, name] = (self.env.docname, anchor, shown)
-        target = nodes.target("", "", ids=[anchor])
         if kind != "term":
-            return [target, *self.parse_content_to_nodes()]
+            return self.parse_content_to_nodes()
         box = nodes.container("", nodes.paragraph("", "", nodes.literal(name, name)), classes=["mb-term"], ids=[anchor])
         return [box, nodes.container("", *self.parse_content_to_nodes(), classes=["mb-meaning"])]
 
@@ -118,7 +123,7 @@ class Grid(Generated):
 
 
 class Guide(Generated):
-    """Text that is worked out when the site is built: ``.. mb:guide:: answer``, with a request as JSON where it asks."""
+    """Text worked out when the site is built: ``.. mb:guide:: answer``, with a request as JSON where it asks."""
 
     required_arguments = 1
     has_content = True

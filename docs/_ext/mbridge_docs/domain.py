@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.nodes import Element, Node, system_message
+from mbridge_advisor.errors import ExpressionError
+from mbridge_advisor.expressions import parse
 from sphinx.addnodes import pending_xref
 from sphinx.builders import Builder
 from sphinx.domains import Domain, ObjType
@@ -14,9 +16,6 @@ from sphinx.environment import BuildEnvironment
 from sphinx.roles import XRefRole
 from sphinx.util.docutils import SphinxRole
 from sphinx.util.nodes import make_refnode
-
-from mbridge_advisor.errors import ExpressionError
-from mbridge_advisor.expressions import parse
 
 from .site import site
 

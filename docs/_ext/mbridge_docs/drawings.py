@@ -51,7 +51,7 @@ def grid_of(facts: Mapping[str, Value], lang: str) -> str | None:
 
 
 def memory_of(base: Knowledge, model: Model, lang: str) -> tuple[str, str] | None:
-    """A caption and a bar chart of a model's memory: at the newest shipped grid that is estimated to fit, else advised."""
+    """A caption and a chart of a model's memory, at the newest shipped grid that is estimated to fit, else advised."""
     head: dict[str, Any] = {"model": model.name, "cluster": {"gpu": "H100", "gpus": 8}}
     rows = [r for key in model.recipe_keys for r in load_recipes(base, key) if r.get("task") == "pretrain"]
     for row in reversed(rows):
@@ -117,12 +117,10 @@ def path_svg(site: Site, lang: str, prefix: str) -> str:
     every rule's own page lists them.
     """
     base, program = site.base, site.program
-    steps = {
-        n: s for n, s in program.steps.items() if s.derives and s.rule is not None and s.rule.kind != "diagnosis"
-    }
+    steps = {n: s for n, s in program.steps.items() if s.derives and s.rule is not None and s.rule.kind != "diagnosis"}
     names = {d for s in steps.values() for d, _ in s.derives}
     columns: dict[int, list[str]] = {}
-    for n, name in enumerate(sorted(names, key=lambda x: (program.levels.get(x, 0), x))):
+    for name in sorted(names, key=lambda x: (program.levels.get(x, 0), x)):
         columns.setdefault(program.levels.get(name, 0), []).append(name)
     order = sorted(columns)
     at: dict[str, tuple[int, int]] = {}
@@ -130,9 +128,7 @@ def path_svg(site: Site, lang: str, prefix: str) -> str:
     for x, level in enumerate(order):
         for y, name in enumerate(columns[level]):
             at[name] = (20 + x * (width + gap), 40 + y * row)
-    edges = {
-        (a, d): s.id for s in steps.values() for d, _ in s.derives for a in s.inputs if a in at and a != d
-    }
+    edges = {(a, d): s.id for s in steps.values() for d, _ in s.derives for a in s.inputs if a in at and a != d}
     total_w = 20 + len(order) * (width + gap)
     total_h = 60 + row * max(map(len, columns.values()))
     label = "规则如何衔接" if lang == "zh" else "How the rules chain"

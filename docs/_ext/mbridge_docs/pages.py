@@ -122,13 +122,19 @@ class Pages:
         out = []
         for tag, cell in cells.items():
             word = self.word(cell.verdict if cell.tag is None or cell.verdict != "holds" else cell.tag)
-            carried = self.t(f", carried over from {cell.carried.source}", f"，沿用自 {cell.carried.source}") if (
-                cell.carried) else ""
+            carried = (
+                self.t(f", carried over from {cell.carried.source}", f"，沿用自 {cell.carried.source}")
+                if (cell.carried)
+                else ""
+            )
             css = cell.tag if cell.verdict == "holds" and cell.tag else cell.verdict
-            inner = f'<b>{tag}</b> {escape(word + carried)}'
+            inner = f"<b>{tag}</b> {escape(word + carried)}"
             href = links.get(tag)
-            body = f'<a class="mb-badge mb-{css}" href="{escape(href)}">{inner}</a>' if href else (
-                f'<span class="mb-badge mb-{css}">{inner}</span>')
+            body = (
+                f'<a class="mb-badge mb-{css}" href="{escape(href)}">{inner}</a>'
+                if href
+                else (f'<span class="mb-badge mb-{css}">{inner}</span>')
+            )
             out.append(f"<li>{body}</li>")
         return self.raw('<ul class="mb-cells">' + "".join(out) + "</ul>")
 
@@ -147,13 +153,20 @@ class Pages:
                 first.setdefault(tag, where)
         parts = [self.cells(row.cells, first)] if row else []
         for place, found in places.items():
-            parts.append(f"{self.place(place)}\n\n   " + " · ".join(
-                f"`{tag} <{where}>`__" for tag, where in found.items()
-            ) + "\n")
-        runs = sorted({e for cell in row.cells.values() for e in cell.evidence if "-" in e} - {
-            p.key for p in places}) if row else []
+            parts.append(
+                f"{self.place(place)}\n\n   "
+                + " · ".join(f"`{tag} <{where}>`__" for tag, where in found.items())
+                + "\n"
+            )
+        runs = (
+            sorted({e for cell in row.cells.values() for e in cell.evidence if "-" in e} - {p.key for p in places})
+            if row
+            else []
+        )
         if runs:
-            parts.append(self.t("Confirmed by runs of the real code: ", "真实代码运行已确认：") + esc(", ".join(runs)) + "\n")
+            parts.append(
+                self.t("Confirmed by runs of the real code: ", "真实代码运行已确认：") + esc(", ".join(runs)) + "\n"
+            )
         other = [c for c in owner.citations if c.kind in ("url", "data")]
         if other:
             parts.append(self.bullets(self.citation(c) for c in other))
@@ -200,10 +213,13 @@ class Pages:
             parts.append(self.bullets(f"{self.name(n)} = :mb:expr:`{e}`" for n, e in rule.then.derive.items()))
         if rule.then.prefer:
             parts.append(self.t("Among candidates it prefers:", "在候选中偏好：") + "\n")
-            parts.append(self.bullets(
-                f":mb:expr:`{that}` " + self.t(f"(else ranked as {cost:.0%} slower)", f"（否则按慢 {cost:.0%} 排序）")
-                for that, cost in rule.then.prefer
-            ))
+            parts.append(
+                self.bullets(
+                    f":mb:expr:`{that}` "
+                    + self.t(f"(else ranked as {cost:.0%} slower)", f"（否则按慢 {cost:.0%} 排序）")
+                    for that, cost in rule.then.prefer
+                )
+            )
         return "\n".join(parts)
 
     def _when(self, rule: Rule) -> str:
@@ -214,11 +230,18 @@ class Pages:
         parts = []
         for (severity, when), tags in forms.items():
             where = tags[0] if len(tags) == 1 else f"{tags[0]} – {tags[-1]}"
-            parts.append(f"**{where}** ({self.word(severity)}) " + (
-                self.t("all of:", "同时满足：") if len(when) > 1 else "") + "\n")
-            parts.append(self.bullets(f":mb:expr:`{c}`" for c in when) if when else
-                         self.t("Always, once its signs are seen.", "只要出现其迹象即适用。")
-                         if rule.kind == "diagnosis" else self.t("Always.", "始终。"))
+            parts.append(
+                f"**{where}** ({self.word(severity)}) "
+                + (self.t("all of:", "同时满足：") if len(when) > 1 else "")
+                + "\n"
+            )
+            parts.append(
+                self.bullets(f":mb:expr:`{c}`" for c in when)
+                if when
+                else self.t("Always, once its signs are seen.", "只要出现其迹象即适用。")
+                if rule.kind == "diagnosis"
+                else self.t("Always.", "始终。")
+            )
             parts.append("")
         if not forms:
             parts.append(self.t("At no known release.", "在已知版本中均不触发。"))
@@ -226,16 +249,23 @@ class Pages:
 
     def _fix(self, rule: Rule) -> str:
         if rule.fix is None:
-            return self.t("No single fix is known; break one of the conditions above.",
-                          "没有单一的修复方式；使上述任一条件不成立即可。")
+            return self.t(
+                "No single fix is known; break one of the conditions above.",
+                "没有单一的修复方式；使上述任一条件不成立即可。",
+            )
         parts = [self.text(rule.fix.text) + "\n"] if rule.fix.text else []
         if rule.fix.set:
-            parts.append(self.bullets(
-                f"``{self.base.terms[n].field}`` = " + (
-                    f":mb:expr:`{v[1:].strip()}`" if isinstance(v, str) and v.startswith("=")
-                    else esc(show(v, self.base.terms[n], self.lang)))
-                for n, v in rule.fix.set.items()
-            ))
+            parts.append(
+                self.bullets(
+                    f"``{self.base.terms[n].field}`` = "
+                    + (
+                        f":mb:expr:`{v[1:].strip()}`"
+                        if isinstance(v, str) and v.startswith("=")
+                        else esc(show(v, self.base.terms[n], self.lang))
+                    )
+                    for n, v in rule.fix.set.items()
+                )
+            )
         return "\n".join(parts)
 
     def _signs(self, rule: Rule) -> str:
@@ -255,8 +285,9 @@ class Pages:
         out = []
         for fires, examples in ((True, rule.fires), (False, rule.quiet)):
             for example in examples:
-                word = self.badge(self.t("fires", "触发") if fires else self.t("quiet", "不触发"),
-                                  "fires" if fires else "quiet")
+                word = self.badge(
+                    self.t("fires", "触发") if fires else self.t("quiet", "不触发"), "fires" if fires else "quiet"
+                )
                 out.append(self.raw(f"<p>{word}</p>"))
                 at = self.t(f" at {example.bridge}", f"（{example.bridge}）") if example.bridge else ""
                 out.append(self.facts(example.facts) + at + "\n")
@@ -305,7 +336,9 @@ class Pages:
         rows = [t(f"Since {rule.since}.", f"自 {rule.since} 起收录。")]
         rows.append(t("Speaks of ", "适用版本：") + f"``{rule.bridge}``")
         for spec, change in rule.variants:
-            rows.append(t(f"Differs at ``{spec}``: ", f"在 ``{spec}`` 有所不同：") + ", ".join(f"``{k}``" for k in change))
+            rows.append(
+                t(f"Differs at ``{spec}``: ", f"在 ``{spec}`` 有所不同：") + ", ".join(f"``{k}``" for k in change)
+            )
         if rule.withdrawn:
             rows.append(t("Withdrawn: ", "撤回：") + esc(rule.withdrawn))
         return self.bullets(rows)
@@ -354,13 +387,18 @@ class Pages:
         parts = [
             f".. mb:model:: {name}\n",
             self.text(model.note) + "\n" if model.note else "",
-            self.section(t("Parameters", "参数量"), self.table(
-                ["", t("from the dimensions", "由维度计算"), t("as published", "公开数字")], counts
-            )),
-            self.section(t("Architecture", "结构"), self.table(
-                [t("field", "字段"), t("value", "值")],
-                [[self._field(k), esc(_short(v))] for k, v in _dimensions(arch)], "mb-narrow"
-            )),
+            self.section(
+                t("Parameters", "参数量"),
+                self.table(["", t("from the dimensions", "由维度计算"), t("as published", "公开数字")], counts),
+            ),
+            self.section(
+                t("Architecture", "结构"),
+                self.table(
+                    [t("field", "字段"), t("value", "值")],
+                    [[self._field(k), esc(_short(v))] for k, v in _dimensions(arch)],
+                    "mb-narrow",
+                ),
+            ),
             self.section(t("Memory by component", "显存组成"), self._memory(model)),
             self.section(t("Known grids", "已知网格"), self._recipes(model)),
             self.section(t("Sources", "出处"), self.bullets(map(self.citation, model.citations))),
@@ -369,13 +407,18 @@ class Pages:
 
     def _field(self, field: str) -> str:
         term = self.base.by_field.get(field)
-        return f":mb:{'quantity' if term.name in self.base.quantities else 'term'}:`{field} <{term.name}>`" if (
-            term) else f"``{field}``"
+        return (
+            f":mb:{'quantity' if term.name in self.base.quantities else 'term'}:`{field} <{term.name}>`"
+            if (term)
+            else f"``{field}``"
+        )
 
     def _memory(self, model: Model) -> str:
         chart = drawings.memory_of(self.base, model, self.lang)
         if chart is None:
-            return self.t("No grid of up to 1,024 H100 is estimated to fit.", "估计 1,024 张 H100 以内没有放得下的网格。")
+            return self.t(
+                "No grid of up to 1,024 H100 is estimated to fit.", "估计 1,024 张 H100 以内没有放得下的网格。"
+            )
         caption, svg = chart
         return esc(caption) + "\n\n" + self.raw(f'<figure class="mb-figure">{svg}</figure>')
 
@@ -390,9 +433,22 @@ class Pages:
                     tags.append(r["tag"])
         if not rows:
             return self.t("The vendor ships no recipe that is kept here.", "此处未收录厂商配方。")
-        head = ["GPU", self.t("GPUs", "卡数"), self.t("task", "任务"), self.t("precision", "精度"),
-                self.t("sequence", "序列长度"), "TP", "PP", "VPP", "CP", "EP", "ETP", "MBS", "GBS",
-                self.t("releases", "版本")]
+        head = [
+            "GPU",
+            self.t("GPUs", "卡数"),
+            self.t("task", "任务"),
+            self.t("precision", "精度"),
+            self.t("sequence", "序列长度"),
+            "TP",
+            "PP",
+            "VPP",
+            "CP",
+            "EP",
+            "ETP",
+            "MBS",
+            "GBS",
+            self.t("releases", "版本"),
+        ]
         body = "".join(
             "<tr>" + "".join(f"<td>{escape(v)}</td>" for v in (*row, ", ".join(tags))) + "</tr>"
             for row, tags in sorted(rows.items())
@@ -409,18 +465,30 @@ class Pages:
         lines = [
             ("memory_bytes", t("device memory", "显存"), f"{gpu.memory_bytes / 1e9:.1f} GB"),
             ("memory_bandwidth", t("memory bandwidth", "显存带宽"), f"{gpu.memory_bandwidth / 1e12:.2f} TB/s"),
-            *(("peak_flops", f"{t('dense peak', '稠密峰值')} {p}", f"{v / 1e12:,.0f} TFLOP/s")
-              for p, v in gpu.peak_flops.items()),
+            *(
+                ("peak_flops", f"{t('dense peak', '稠密峰值')} {p}", f"{v / 1e12:,.0f} TFLOP/s")
+                for p, v in gpu.peak_flops.items()
+            ),
             ("compute_capability", t("compute capability", "计算能力"), f"{gpu.compute_capability / 10:.1f}"),
             ("gpus_per_node", t("GPUs per node", "每节点 GPU 数"), str(gpu.gpus_per_node)),
             ("nvlink_domain", t("NVLink domain", "NVLink 域"), str(gpu.nvlink_domain)),
-            ("nvlink_bandwidth", t("NVLink, one direction", "NVLink 单向带宽"), f"{gpu.nvlink_bandwidth / 1e9:,.0f} GB/s"),
-            ("network_bandwidth", t("network, one direction", "网络单向带宽"), f"{gpu.network_bandwidth / 1e9:,.0f} GB/s"),
+            (
+                "nvlink_bandwidth",
+                t("NVLink, one direction", "NVLink 单向带宽"),
+                f"{gpu.nvlink_bandwidth / 1e9:,.0f} GB/s",
+            ),
+            (
+                "network_bandwidth",
+                t("network, one direction", "网络单向带宽"),
+                f"{gpu.network_bandwidth / 1e9:,.0f} GB/s",
+            ),
         ]
         if gpu.host_memory_bytes:
             size = f"{gpu.host_memory_bytes / 1e12:.2f} TB"
             lines.append(("host_memory_bytes", t("host memory of a node", "节点主机内存"), size))
-        rows = [[esc(label), esc(v), self.citation(gpu.citations[k]) if k in gpu.citations else ""] for k, label, v in lines]
+        rows = [
+            [esc(label), esc(v), self.citation(gpu.citations[k]) if k in gpu.citations else ""] for k, label, v in lines
+        ]
         return self.page(
             gpu.name,
             f".. mb:gpu:: {name}\n",
@@ -447,10 +515,12 @@ class Pages:
             self.section(t("Versions", "版本"), self.table(["", ""], rows, "mb-narrow")),
         ]
         if before is not None:
-            parts.append(self.section(
-                t(f"What changed for parallelism since {before.tag}", f"相对 {before.tag}，并行相关的变化"),
-                self._changes(before, revision),
-            ))
+            parts.append(
+                self.section(
+                    t(f"What changed for parallelism since {before.tag}", f"相对 {before.tag}，并行相关的变化"),
+                    self._changes(before, revision),
+                )
+            )
         parts.append(self.section(t("Sources", "出处"), self.bullets(map(self.citation, revision.citations))))
         return self.page(f"Megatron Bridge {tag}", *parts)
 
@@ -498,34 +568,70 @@ class Pages:
 
     def models_list(self) -> str:
         t = self.t
-        head = [t("model", "模型"), t("parameters", "参数量"), t("active", "激活"), t("layers", "层数"),
-                t("experts", "专家数"), t("shipped grids", "厂商网格数")]
+        head = [
+            t("model", "模型"),
+            t("parameters", "参数量"),
+            t("active", "激活"),
+            t("layers", "层数"),
+            t("experts", "专家数"),
+            t("shipped grids", "厂商网格数"),
+        ]
         rows = []
         for m in self.base.models.values():
             a = m.architecture
             n = sum(len(load_recipes(self.base, key)) for key in m.recipe_keys)
-            rows.append([f":mb:model:`{esc(m.title)} <{m.name}>`", f"{total_parameters(a) / 1e9:.3g} B",
-                         f"{active_parameters(a) / 1e9:.3g} B", str(a.num_layers), str(a.num_moe_experts or "–"), str(n)])
+            rows.append(
+                [
+                    f":mb:model:`{esc(m.title)} <{m.name}>`",
+                    f"{total_parameters(a) / 1e9:.3g} B",
+                    f"{active_parameters(a) / 1e9:.3g} B",
+                    str(a.num_layers),
+                    str(a.num_moe_experts or "–"),
+                    str(n),
+                ]
+            )
         return self.table(head, rows, "mb-sortable")
 
     def gpus_list(self) -> str:
         t = self.t
-        head = ["GPU", t("memory, GB", "显存 (GB)"), t("bandwidth, TB/s", "带宽 (TB/s)"), "BF16, TFLOP/s", "FP8", "FP4",
-                t("NVLink domain", "NVLink 域")]
+        head = [
+            "GPU",
+            t("memory, GB", "显存 (GB)"),
+            t("bandwidth, TB/s", "带宽 (TB/s)"),
+            "BF16, TFLOP/s",
+            "FP8",
+            "FP4",
+            t("NVLink domain", "NVLink 域"),
+        ]
 
         def tera(gpu: Gpu, precision: str) -> str:
             return f"{gpu.peak_flops[precision] / 1e12:,.0f}" if precision in gpu.peak_flops else "–"
 
-        rows = [[f":mb:gpu:`{g.name}`", f"{g.memory_bytes / 1e9:.1f}", f"{g.memory_bandwidth / 1e12:.2f}",
-                 *(tera(g, p) for p in ("bf16", "fp8", "fp4")), str(g.nvlink_domain)] for g in self.base.gpus.values()]
+        rows = [
+            [
+                f":mb:gpu:`{g.name}`",
+                f"{g.memory_bytes / 1e9:.1f}",
+                f"{g.memory_bandwidth / 1e12:.2f}",
+                *(tera(g, p) for p in ("bf16", "fp8", "fp4")),
+                str(g.nvlink_domain),
+            ]
+            for g in self.base.gpus.values()
+        ]
         return self.table(head, rows, "mb-sortable")
 
     def revisions_list(self) -> str:
         t = self.t
         head = [t("release", "版本"), t("date", "日期"), "Megatron Core", "PyTorch", "Transformer Engine", "CUDA"]
         names = ("pytorch", "transformer_engine", "cuda")
-        rows = [[f":mb:revision:`{r.tag}`", r.released, esc(r.core_version),
-                 *(esc(str(r.environment.get(n) or "–")) for n in names)] for r in self.base.revisions.values()]
+        rows = [
+            [
+                f":mb:revision:`{r.tag}`",
+                r.released,
+                esc(r.core_version),
+                *(esc(str(r.environment.get(n) or "–")) for n in names),
+            ]
+            for r in self.base.revisions.values()
+        ]
         return self.table(head, rows)
 
     def glossary(self) -> str:
@@ -547,14 +653,18 @@ class Pages:
         if term.default is not None:
             values = {str(term.default.at(r)) for r in self.base.revisions.values()}
             unset = t("unset", "未设置")
-            facts.append(t("default ", "默认 ") + ", ".join(f"``{v if v != 'None' else unset}``" for v in sorted(values)))
+            facts.append(
+                t("default ", "默认 ") + ", ".join(f"``{v if v != 'None' else unset}``" for v in sorted(values))
+            )
         if term.values:
             facts.append(t("one of ", "可选 ") + ", ".join(f"``{v}``" for v in term.values))
         more = f" {t('See', '见')} :mb:quantity:`{term.name}`" if term.name in self.base.quantities else ""
         read = len(self.site.readers.get(term.name, ()))
         facts.append(t(f"read by {read}", f"被 {read} 条使用"))
-        return (f".. mb:term:: {term.name}\n\n   **{esc(term.title[self.lang])}**. {self.text(term.meaning)}{more}\n\n"
-                f"   {' · '.join(facts)}\n")
+        return (
+            f".. mb:term:: {term.name}\n\n   **{esc(term.title[self.lang])}**. {self.text(term.meaning)}{more}\n\n"
+            f"   {' · '.join(facts)}\n"
+        )
 
     def diagnosis(self) -> str:
         """Index by symptom and by message."""
@@ -570,8 +680,9 @@ class Pages:
             key=lambda pair: pair[0].lower(),
         )
         lines = [f"``{text}`` → {self.owner(id)} {esc(self.base.rules[id].title[self.lang])}" for text, id in messages]
-        return (self.section(t("By symptom", "按现象"), self.bullets(by_symptom))
-                + self.section(t("By message", "按报错信息"), self.bullets(lines)))
+        return self.section(t("By symptom", "按现象"), self.bullets(by_symptom)) + self.section(
+            t("By message", "按报错信息"), self.bullets(lines)
+        )
 
     def changelog(self) -> str:
         """Entries by the day since when they are there, and withdrawals."""

@@ -128,10 +128,16 @@ def complaints(site: Site) -> Iterator[str]:
         if not owner.citations:
             yield f"{name} has no citation."
         if isinstance(owner, Rule):
-            yield from (f"{name}: {other} in `related` is no rule." for other in owner.related + owner.causes
-                        if other not in site.base.rules)
-            yield from (f"{name}: the name {n} isn't in the vocabulary." for n in sorted(_names(owner, site.base))
-                        if n not in site.base.terms)
+            yield from (
+                f"{name}: {other} in `related` is no rule."
+                for other in owner.related + owner.causes
+                if other not in site.base.rules
+            )
+            yield from (
+                f"{name}: the name {n} isn't in the vocabulary."
+                for n in sorted(_names(owner, site.base))
+                if n not in site.base.terms
+            )
     for name, row in site.rows.items():
         for tag, cell in row.cells.items():
             if cell.verdict == "absent":

@@ -109,10 +109,11 @@ def _panel(array: np.ndarray, names: tuple[str, str, str], title: str, y: int) -
     for m in range(middle):
         for n in range(inner):
             x = _SIDE + (m * inner + n) * _CELL + _CELL / 2
-            out.append(
-                f'<text x="{x}" y="{y + 38}" text-anchor="middle" font-size="10" fill="currentColor">{names[1]}{m}</text>'
-                f'<text x="{x}" y="{y + 52}" text-anchor="middle" font-size="10" fill="currentColor">{names[2]}{n}</text>'
-            )
+            for height, word in ((38, f"{names[1]}{m}"), (52, f"{names[2]}{n}")):
+                out.append(
+                    f'<text x="{x}" y="{y + height}" text-anchor="middle" font-size="10" fill="currentColor">'
+                    f"{word}</text>"
+                )
     for s in range(stages):
         for d in range(outer):
             top = y + _HEAD + (s * outer + d) * _CELL

@@ -17,7 +17,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from ...intake.facts import build_facts
 from ...intake.request import parse_request
 from ...knowledge import load
 from ...knowledge.model import Knowledge, Revision, Value
+from ...knowledge.yaml_reader import read
 from ..store import condition_digest
 from .cases import SMALLEST, Case, generate, shrink
 from .runner import Oracle, Sources, Verdict
@@ -68,6 +69,7 @@ STATED: Mapping[str, Value] = {
 # docs/evidence.md says the same to people.
 HYBRID = "the oracle builds no Mamba or hybrid model"
 PACKED = "the data sets of chat and vision-language models, which the oracle doesn't make"
+IMPLIED = "whatever breaks it breaks another rule too, so that no run tells the two apart"
 REFUSED = "a request refuses such a number before the rules see it"
 BEYOND: Mapping[str, str] = {
     "MB-EP-002": REFUSED,
@@ -80,6 +82,8 @@ BEYOND: Mapping[str, str] = {
     "MB-PACK-003": PACKED,
     "MB-PP-002": HYBRID,
     "MB-PP-004": REFUSED,
+    "MB-PP-007": IMPLIED,
+    "MB-TP-003": IMPLIED,
     "MB-VPP-004": HYBRID,
 }
 NO_FIELD = "no such field at this revision"  # how the worker's message ends
@@ -293,7 +297,7 @@ def evidence(knowledge: Knowledge, report: Report) -> dict[str, Any]:
     conditions = {name: digest for name, digest in digests.items() if digest}  # not where a request was refused
     versions = {k: v for k, v in report.environment.items() if isinstance(v, str) and not k.endswith("commit")}
     return {
-        "id": f"oracle-{report.revision}-seed{report.seed}",
+        "id": f"oracle-{report.revision}-" + (f"seed{report.seed}" if report.seed else "listed"),
         "revision": report.revision,
         "bridge_commit": report.environment["bridge_commit"],
         "core_commit": report.environment["core_commit"],
@@ -412,13 +416,17 @@ def run(
     *,
     seed: int,
     count: int,
+    listed: Sequence[Case] = (),
     progress: Callable[[int, int], None] = lambda done, found: None,
 ) -> Report:
-    """Fuzz one revision with a started oracle."""
+    """Fuzz one revision with a started oracle, or try listed cases instead (then the seed is 0)."""
+    if listed:
+        seed, count = 0, len(listed)
     rng, started, ours = random.Random(seed), time.monotonic(), Ours(knowledge, revision)
     hints = ours.hints()
     lacking = {mla: ours.lacking(oracle.judge, mla) for mla in (False, True)}
-    cases = (generate(rng, hints, lambda case: lacking[bool(case.get("multi_latent_attention"))]) for _ in range(count))
+    drawn = (generate(rng, hints, lambda case: lacking[bool(case.get("multi_latent_attention"))]) for _ in range(count))
+    cases: Iterable[Case] = listed or drawn
     kept, more, counts = fuzz(oracle.judge, ours, cases, cites=ours.cites, progress=progress)
     return Report(
         revision=revision.tag,
@@ -455,6 +463,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--python", default="python3", help="interpreter that has torch and what the sources import")
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cases", type=Path, nargs="+", default=[], help="try the cases in these files instead")
     parser.add_argument("--nice", type=int, default=0)
     parser.add_argument("--out", type=Path, help="write the report as JSON")
     parser.add_argument(
@@ -467,6 +476,20 @@ def main(arguments: list[str] | None = None) -> int:
     except AdvisorError as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def read_cases(path: Path) -> list[Case]:
+    """The cases of a file such as tests/data/directed_cases.yaml (``cases: {name: settings}``).
+
+    Raises:
+        KnowledgeError: it can't be read.
+        RequestError: it has no such mapping.
+    """
+    data = read(path, str(path)).data
+    cases = data.get("cases") if isinstance(data, Mapping) else None
+    if not isinstance(cases, Mapping):
+        raise RequestError("--cases", str(path), "has no mapping `cases`", "Write `cases: {name: {setting: value}}`.")
+    return [dict(case) for case in cases.values()]
 
 
 def pinned_versions(revision: Revision) -> dict[str, str]:
@@ -493,7 +516,15 @@ def _main(options: argparse.Namespace) -> int:
             print(f"\r{done}/{options.count} tried, {found} disagree", end="", file=sys.stderr, flush=True)
 
     with oracle:
-        report = run(knowledge, revision, oracle, seed=options.seed, count=options.count, progress=progress)
+        report = run(
+            knowledge,
+            revision,
+            oracle,
+            seed=options.seed,
+            count=options.count,
+            listed=[{**SMALLEST, **case} for path in options.cases for case in read_cases(path)],
+            progress=progress,
+        )
     print(file=sys.stderr)
     text = json.dumps(report.to_dict(), indent=1, default=str)
     if options.evidence:
