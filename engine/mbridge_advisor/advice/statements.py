@@ -60,15 +60,16 @@ def statement(
     )
 
 
-class _Shown(dict[str, str]):
-    """Unknown names are shown as what they stand for, in brackets."""
+class _Shown:
+    """Values as people write them, made when asked for; unknown names as what they stand for, in brackets."""
 
     def __init__(self, facts: Mapping[str, Value], terms: Mapping[str, Term], lang: str) -> None:
-        super().__init__({k: show(v, terms.get(k), lang) for k, v in facts.items()})
-        self._terms, self._lang = terms, lang
+        self._facts, self._terms, self._lang = facts, terms, lang
 
-    def __missing__(self, name: str) -> str:
+    def __getitem__(self, name: str) -> str:
         term = self._terms.get(name)
+        if name in self._facts:
+            return show(self._facts[name], term, self._lang)
         short = term is None or len(name) <= _SHORT
         return f"[{name.upper() if short or term is None else term.title[self._lang]}]"
 
@@ -77,8 +78,7 @@ def fill(text: Text, facts: Mapping[str, Value], terms: Mapping[str, Term]) -> T
     """Replace ``{name}`` by the value of the name, as people write it."""
     if "{" not in text.en and "{" not in text.zh:
         return text
-    shown = (_Shown(facts, terms, lang) for lang in ("en", "zh"))
-    return Text(text.en.format_map(next(shown)), text.zh.format_map(next(shown)))
+    return Text(text.en.format_map(_Shown(facts, terms, "en")), text.zh.format_map(_Shown(facts, terms, "zh")))
 
 
 def show(value: Value, term: Term | None, lang: str) -> str:
