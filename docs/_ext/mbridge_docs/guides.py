@@ -12,7 +12,7 @@ from mbridge_advisor.advice.render.words import size
 from mbridge_advisor.advice.results import Statement
 from mbridge_advisor.knowledge.model import Text
 
-from . import drawings
+from . import drawings, records, reference
 from .pages import Pages, esc
 
 PARTS: Mapping[str, Text] = {
@@ -166,4 +166,13 @@ def accuracy(pages: Pages, request: dict[str, Any]) -> str:
     return "\n".join(out)
 
 
-GUIDES: Mapping[str, Callable[[Pages, dict[str, Any]], str]] = {"answer": answer, "path": path, "accuracy": accuracy}
+GUIDES: Mapping[str, Callable[[Pages, dict[str, Any]], str]] = {
+    "answer": answer,
+    "path": path,
+    "accuracy": accuracy,
+    "audit": records.audit,
+    "faults": records.faults,
+    "commands": reference.commands,
+    "http": reference.http,
+    "python": reference.python,
+}

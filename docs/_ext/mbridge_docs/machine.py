@@ -16,6 +16,7 @@ from mbridge_advisor.knowledge.model import Rule
 from sphinx.application import Sphinx
 
 from .domain import KnowledgeDomain
+from .reference import openapi
 from .site import Site, site
 
 ADDRESS = "https://mbridge-advisor.org/"
@@ -121,6 +122,7 @@ def write(app: Sphinx, error: Exception | None) -> None:
     out = Path(app.outdir)
     for name, content in data(site()).items():
         (out / name).write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    (out / "openapi.json").write_text(json.dumps(openapi(), ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
     (out / "changes.atom").write_text(feed(site()), encoding="utf-8")
     folder = out / "schemas" / "0"
     folder.mkdir(parents=True, exist_ok=True)
