@@ -94,3 +94,7 @@ class KnowledgeError(AdvisorError):
 
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "problems": [vars(p) for p in self.problems]}
+
+
+class WriteError(AdvisorError):
+    """A file can't be written."""

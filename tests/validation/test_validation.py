@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from mbridge_advisor.cli import cli
-from mbridge_advisor.errors import RequestError
+from mbridge_advisor.errors import RequestError, WriteError
 from mbridge_advisor.knowledge import load
 from mbridge_advisor.knowledge.load import load_left_out
 from mbridge_advisor.validation import page, peers, plot, report, throughput
@@ -126,7 +126,7 @@ def test_a_plot_holds_every_point() -> None:
 
 
 def test_what_write_keeps(tmp_path: Path) -> None:
-    with pytest.raises(page.WriteError):
+    with pytest.raises(WriteError):
         page.write(FOUND, tmp_path)
     (tmp_path / "docs").mkdir()
     written = {path.relative_to(tmp_path).as_posix() for path in page.write(FOUND, tmp_path)}

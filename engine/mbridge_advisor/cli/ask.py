@@ -29,7 +29,8 @@ def advise(output: str, lang: str, top: int, file: Path | None, plan: bool, **op
     Example: mbridge-advisor advise --model deepseek-v3 --gpu H100 --gpus 256 --seq-length 4096
     """
     from ..advice.advise import advise as run
-    from .inputs import start_from, unpinned, with_notes
+    from ..advice.inputs import unpinned, with_notes
+    from .inputs import start_from
 
     start, notes = start_from(file, options)
     if start is not None:
@@ -59,7 +60,8 @@ def estimate(output: str, lang: str, file: Path | None, **options: Any) -> int:
     Example: mbridge-advisor estimate --model llama3-70b --gpu H100 --gpus 64 --set tp=4 --set pp=4 --set vpp=5
     """
     from ..advice.estimate import estimate as run
-    from .inputs import start_from, with_notes
+    from ..advice.inputs import with_notes
+    from .inputs import start_from
 
     start, notes = start_from(file, options)
     result = with_notes(run(to_request(options, start)), notes)

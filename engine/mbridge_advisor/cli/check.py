@@ -11,10 +11,11 @@ from typing import Any
 import click
 
 from ..advice.check import check
+from ..advice.inputs import with_notes
 from ..advice.results import Report
 from ..errors import AdvisorError, RequestError
 from .common import FORMATS, answers, emit, lang_option, output_option, request_options, to_request
-from .inputs import start_from, with_notes
+from .inputs import start_from
 
 
 def check_files(files: Sequence[Path], options: Mapping[str, Any], output: str, lang: str) -> int:

@@ -54,8 +54,9 @@ def diagnose(
 
     Example: mbridge-advisor diagnose train.log --config run_config.yaml --gpu H100
     """
+    from ..advice.inputs import with_notes
     from ..diagnosis.diagnose import diagnose as run
-    from .inputs import start_from, with_notes
+    from .inputs import start_from
 
     start, notes = start_from(config, options)
     before = None if against is None else to_request(_cluster(options), start_from(against, options)[0])

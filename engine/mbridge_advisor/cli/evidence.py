@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import AdvisorError
+from ..errors import WriteError
 from .common import FORMATS, Command, answers, lang_option, output_option, print_table, progress_bar
 
 if TYPE_CHECKING:
     from ..evidence.verify import Verification
     from ..knowledge import Knowledge
-
-
-class WriteError(AdvisorError):
-    """A file can't be written."""
 
 
 def _sources(function: Command) -> Command:

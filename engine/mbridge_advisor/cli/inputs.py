@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..advice.inputs import unpinned, with_notes
 from ..errors import RequestError
 from ..intake.notes import Note
 from ..intake.read import read_input
-
-__all__ = ["start_from", "unpinned", "with_notes"]
 
 
 def start_from(file: Path | None, options: Mapping[str, Any]) -> tuple[dict[str, Any] | None, tuple[Note, ...]]:

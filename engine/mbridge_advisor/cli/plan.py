@@ -23,8 +23,9 @@ def plan(output: str, lang: str, file: Path | None, **options: Any) -> int:
 
     Example: mbridge-advisor plan --model llama3-70b --gpu H100 --gpus 64 --set tp=4 --set pp=4 --set vpp=5
     """
+    from ..advice.inputs import with_notes
     from ..advice.smoke import plan as run
-    from .inputs import start_from, with_notes
+    from .inputs import start_from
 
     start, notes = start_from(file, options)
     result = run(to_request(options, start), recipe=options.get("recipe"))

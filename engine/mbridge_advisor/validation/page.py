@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import AdvisorError
+from ..errors import WriteError
 from .plot import scatter
 from .report import Comparison, by
 from .run import GROUPS, Group, Part, Validation, errors, scores
@@ -54,10 +54,6 @@ DIFFERS = (
     "Rates are our own estimates with constants fitted without the model, preferences counted, each grid with the "
     "settings that our search gives it. Seconds are those by which a step of the published grid takes longer."
 )
-
-
-class WriteError(AdvisorError):
-    """The files can't be kept here."""
 
 
 class Table(NamedTuple):
