@@ -16,7 +16,7 @@ from collections.abc import Callable
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-from mbridge_advisor.advice.plan import find, make_plan
+from mbridge_advisor.advice.plan import find, make_plans
 from mbridge_advisor.advice.programs import program_for
 from mbridge_advisor.inference import infer
 from mbridge_advisor.intake.request import parse_request
@@ -69,7 +69,7 @@ def masks() -> None:
         {"model": "deepseek-v3", "cluster": {"gpu": "H100", "gpus": 1024}, "training": {"micro_batch_size": 1}}, base
     )
     program = program_for(base, request.revision)
-    plan = make_plan(request, base)
+    plan = make_plans(request, base)[0]
     rng = np.random.default_rng(0)
     powers = 2 ** np.arange(8)
     columns = {name: rng.choice(powers, MASK_ROWS) for name in ("tp", "pp", "cp", "ep", "etp")}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mbridge_advisor import advise
-from mbridge_advisor.advice.plan import bounds_of, find, make_plan, run_plan
+from mbridge_advisor.advice.plan import bounds_of, find, make_plans, run_plan
 from mbridge_advisor.advice.programs import program_for
 from mbridge_advisor.inference import infer
 from mbridge_advisor.intake.facts import build_facts
@@ -89,7 +89,7 @@ def test_the_masks_keep_exactly_what_the_inference_accepts(data: dict[str, Any])
     """Every candidate, judged once vectorised and once alone by the reference evaluator."""
     request = parse_request(data, BASE)
     program = program_for(BASE, request.revision)
-    plan = make_plan(request, BASE)
+    plan = make_plans(request, BASE)[0]
     arch = request.architecture
     assert arch is not None
     facts = {**plan.inference.facts, "recompute_granularity": None}
@@ -184,7 +184,7 @@ def test_any_request_gets_an_answer(model: str, gpu: str, gpus: int, seq: int, b
 @pytest.mark.parametrize("data", REQUESTS, ids=lambda d: f"{d['model']}-{d['cluster']['gpus']}")
 def test_the_bound_hides_no_better_candidate(data: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Small blocks that stop early find what one block of everything finds."""
-    plan = make_plan(parse_request(data, BASE), BASE)
+    plan = make_plans(parse_request(data, BASE), BASE)[0]
     monkeypatch.setattr(run_module, "BLOCK", 10**9)
     everything = run_plan(plan, 5)
     monkeypatch.setattr(run_module, "BLOCK", 16)

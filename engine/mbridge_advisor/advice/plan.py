@@ -48,49 +48,53 @@ class Plan:
     notes: tuple[Text, ...]
 
 
-def make_plan(request: Request, base: Knowledge, *, tentative: bool = True) -> Plan:
+def make_plans(request: Request, base: Knowledge) -> tuple[Plan, ...]:
     """Assume what is missing, conclude what follows, and take the settings that the conclusions suggest.
 
-    ``tentative``: also those that may not pay.
+    Where some are suggested tentatively (they may not pay), a second plan leaves those aside.
     """
     program = program_for(base, request.revision)
     assumed, notes = assumptions(request)
     pinned = pinned_names(request)
     open_names = [name for name in OPEN if name not in pinned]
-    facts = build_facts(request, base, open_names=open_names, assumed=assumed)
-    inference = infer(program, facts.values)
-    suggested: dict[str, Value] = {}
-    sources: set[str] = set()
-    unsure: set[str] = set()
-    for term in base.terms.values():
-        if not term.suggests or term.suggests in request.values or term.name not in inference.facts:
-            continue
-        source = inference.derivations[term.name].source
-        if term.tentative:
-            unsure.add(source)
-            if not tentative:
-                continue
-        sources.add(source)
-        suggested[term.suggests] = _as(base.terms[term.suggests], inference.facts[term.name])
-    advised = tuple(s for s in statements(inference, program, base) if s.rule in sources)
-    if suggested:
-        request = request.with_values(**suggested)
-        facts = build_facts(request, base, open_names=open_names, assumed=assumed)
-        inference = infer(program, facts.values)
-    return Plan(
-        request,
-        base,
-        program,
-        tuple(suggested),
-        advised,
-        frozenset(unsure),
-        frozenset() if tentative else frozenset(unsure),
-        assumed,
-        pinned,
-        facts.values,
-        inference,
-        tuple(notes),
-    )
+    given = build_facts(request, base, open_names=open_names, assumed=assumed)
+    concluded = infer(program, given.values)
+    suggestions = [
+        (term, concluded.derivations[term.name].source)
+        for term in base.terms.values()
+        if term.suggests and term.suggests not in request.values and term.name in concluded.facts
+    ]
+    unsure = frozenset(source for term, source in suggestions if term.tentative)
+
+    def plan(declined: frozenset[str]) -> Plan:
+        taken = [(term, source) for term, source in suggestions if not (term.tentative and declined)]
+        sources = {source for _, source in taken}
+        suggested = {
+            term.suggests: _as(base.terms[term.suggests], concluded.facts[term.name])
+            for term, _ in taken
+            if term.suggests
+        }
+        filled, facts, inference = request, given, concluded
+        if suggested:
+            filled = request.with_values(**suggested)
+            facts = build_facts(filled, base, open_names=open_names, assumed=assumed)
+            inference = infer(program, facts.values)
+        return Plan(
+            filled,
+            base,
+            program,
+            tuple(suggested),
+            tuple(s for s in statements(concluded, program, base) if s.rule in sources),
+            unsure,
+            declined,
+            assumed,
+            pinned,
+            facts.values,
+            inference,
+            tuple(notes),
+        )
+
+    return (plan(frozenset()), plan(unsure)) if unsure else (plan(frozenset()),)
 
 
 def run_plan(
@@ -98,8 +102,9 @@ def run_plan(
     top: int,
     progress: Callable[[str, float], None] = lambda stage, share: None,
     constants: Mapping[str, float] | None = None,
+    floor: float = 0.0,
 ) -> Found:
-    """Search; ``constants`` replaces the knowledge base's calibration."""
+    """Search; ``constants`` replaces the knowledge base's calibration, ``floor`` is the score to exceed."""
     request, base = plan.request, plan.base
     arch, gpu = request.architecture, request.gpu
     assert arch is not None
@@ -115,6 +120,7 @@ def run_plan(
         constants or base.calibration_values,
         top,
         progress,
+        floor,
     )
 
 
@@ -177,16 +183,18 @@ def find(
     constants: Mapping[str, float] | None = None,
 ) -> Outcome:
     """Search with every suggested setting, and without the tentative ones where there are some."""
-    plans = [make_plan(request, base)]
-    if plans[0].tentative:
-        plans.append(make_plan(request, base, tentative=False))
+    plans = make_plans(request, base)
     results = []
+    floor = 0.0
     for n, plan in enumerate(plans):
 
         def part(stage: str, share: float, n: int = n) -> None:
             progress(stage, (n + share) / len(plans))
 
-        results.append((plan, run_plan(plan, top, part, constants)))
+        found = run_plan(plan, top, part, constants, floor)
+        results.append((plan, found))
+        if found.fits and len(found.choices) == top:
+            floor = float(found.score[-1])  # what is slower can't be among the best of both
     fits = any(found.fits for _, found in results)
     pool = [
         Finalist(plan, found, row)

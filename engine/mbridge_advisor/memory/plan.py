@@ -161,7 +161,11 @@ def stages(arch: Architecture, grids: Grids, extra_warmup: int = 0, only: int | 
     )
     first, inverse = unique_columns(columns)
     distinct = [tuple(int(x) for x in column) for column in columns[:, first].T]
-    tables = [_ranks(arch, grids.layouts, column, extra_warmup, only) for column in distinct]
+    known = _tables(arch, grids.layouts, extra_warmup, only)
+    for column in distinct:
+        if column not in known:
+            known[column] = _ranks(arch, grids.layouts, column, extra_warmup, only)
+    tables = [known[column] for column in distinct]
     sizes = np.array([t.shape[1] for t in tables])
     offsets = np.cumsum(sizes) - sizes
     counts = sizes[inverse]
@@ -212,7 +216,14 @@ def unique_columns(columns: Ints) -> tuple[Ints, Ints]:
     return first, place[key]
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=64)
+def _tables(
+    arch: Architecture, layouts: tuple[StageLayout, ...], extra: int, only: int | None
+) -> dict[tuple[int, ...], Floats]:
+    """What :func:`_ranks` said of pipelines of one model: hashing the model for each of them would take longer."""
+    return {}
+
+
 def _ranks(
     arch: Architecture, layouts: tuple[StageLayout, ...], column: tuple[int, ...], extra: int, only: int | None
 ) -> Floats:

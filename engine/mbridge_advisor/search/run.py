@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..knowledge.model import Gpu, Value
 from ..layout import FACTS, layout_facts
 from ..memory import Grids, MemoryEstimate, Recompute, Settings, StageLayout
 from ..memory import estimate as estimate_memory
-from ..timing import TimeEstimate
+from ..timing import TimeEstimate, tokens_per_second_per_gpu
 from ..timing import estimate as estimate_time
 from .space import GRID, RECOMPUTE, SCHEDULE, Columns, expand, grid_columns, recompute_choices, schedules, take
 from .space import MICRO_BATCH_SIZES as MBS
@@ -37,6 +37,7 @@ READ = (
     "num_microbatches",
 )  # columns that the estimates and the answer read
 BLOCK = 512  # candidates that are resolved at once, most promising first
+SIFTED = 4096  # candidates that are held to memory at once before that
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,11 @@ class Found:
 
     Attributes:
         candidates: grids and schedules looked at.
-        rejected: rule id, or ``memory`` -> how many it removed (each candidate counts once).
+        rejected: rule id, or ``memory`` -> how many it removed (each candidate counts once). Recompute and memory
+            are tried on the fastest candidates first, until no later one can be faster than what is found.
         choices: the best candidates, best first, as short name -> value of everything that was open.
         memory, time: their estimates, row by row.
         score: tokens/s/GPU after the rules' preferences.
-        feasible: candidates that no rule forbids and that can fit, with as much recompute as it takes.
         closest: where nothing fits, the candidate with the least memory; its estimate is in ``memory``.
     """
 
@@ -60,7 +61,6 @@ class Found:
     time: TimeEstimate | None
     score: NDArray[np.float64]
     fits: bool
-    feasible: int
 
 
 @dataclass
@@ -127,6 +127,7 @@ def search(
     calibration: Mapping[str, float],
     top: int = 5,
     progress: Callable[[str, float], None] = lambda stage, share: None,
+    floor: float = 0.0,
 ) -> Found:
     """Find the best grids.
 
@@ -139,6 +140,7 @@ def search(
         calibration: constants of the models.
         top: how many to return.
         progress: called with a stage and the share done.
+        floor: score (tokens/s/GPU after preferences) that a candidate must exceed to be of use.
     """
     world = facts["world_size"]
     assert isinstance(world, int)
@@ -165,25 +167,19 @@ def search(
 
     recomputes = recompute_choices(arch, pinned)
     space = _Space(arch, settings, gpu, calibration, pool, recomputes, tuple(StageLayout.parse(t) for t in layouts))
-    rows, closest = space.possible()
-    progress("memory", 0.6)
 
     def found(part: _Part, order: NDArray[np.int64], fits: bool) -> Found:
         best = part.take(order)
         choices = _choices(best.columns, recomputes, layouts, pinned)
-        return Found(candidates, rejected, choices, best.memory, best.time, best.score, fits, len(rows["tp"]))
+        return Found(candidates, rejected, choices, best.memory, best.time, best.score, fits)
 
-    bound = space.bound(rows) if len(rows["tp"]) else np.zeros(0)
-    progress("time", 0.8)
-    order = np.argsort(-bound, kind="stable")
     fitting: list[_Part] = []
     tight: list[_Part] = []
     best = np.zeros(0, dtype=np.int64)
-    for start in range(0, len(order), BLOCK):
-        block = order[start : start + BLOCK]
-        if len(best) == top and fitting[0].score[best[-1]] >= bound[block[0]]:
+    for rows in space.promising():
+        if max(floor, fitting[0].score[best[-1]] if len(best) == top else 0.0) >= rows["bound"][0]:
             break  # no later candidate can be faster than what is there
-        fit, close = space.resolve(take(rows, block))
+        fit, close = space.resolve(rows)
         if fit is not None:
             fitting = [_joined([*fitting, fit])]
             best = _best_per_grid(fitting[0], top)
@@ -193,9 +189,9 @@ def search(
         if parts:
             part = _joined(parts)
             return found(part, _best_per_grid(part, top), bool(fitting))
-    if closest is not None:
-        return found(closest, np.array([0]), False)
-    return Found(candidates, rejected, (), None, None, np.zeros(0), False, 0)
+    if space.closest is not None:
+        return found(space.closest, np.array([0]), False)
+    return Found(candidates, rejected, (), None, None, np.zeros(0), False)
 
 
 @dataclass(frozen=True)
@@ -225,7 +221,11 @@ def _joined(parts: list[_Part]) -> _Part:
 
 
 class _Space:
-    """Legal grids and schedules, each with every recompute choice: what fits, and how fast it is."""
+    """Legal grids and schedules, each with every recompute choice: what fits, and how fast it is.
+
+    Attributes:
+        closest: of the candidates that were held to memory, the one that needs least.
+    """
 
     def __init__(
         self,
@@ -243,6 +243,7 @@ class _Space:
         self.rules = [step for rule, step in program.constraints.items() if rule not in pool.judged]
         self.preferences = [step for step in program.rules.values() if step.prefer]
         self.capacity = float(gpu.memory_bytes)
+        self.closest: _Part | None = None
         quantities = (step for step in program.steps.values() if step.rule is None)
         self.more = any(not step.inputs.isdisjoint(RECOMPUTE) for step in quantities)
         if not self.more:  # then nothing is worked out again, and most columns have served
@@ -251,39 +252,54 @@ class _Space:
             names |= {f"{name}?" for name in names}
             pool.columns = {name: column for name, column in pool.columns.items() if name in names}
 
-    def possible(self) -> tuple[Columns, _Part | None]:
-        """The rows that fit with the most recompute that the rules leave them; and the one that comes nearest."""
+    def promising(self) -> Iterator[Columns]:
+        """Rows that can fit, fastest bound (column ``bound``) first, a block at a time; worked out as they are asked
+        for, since few searches need them all."""
         rows = self.pool.columns
-        keep = np.ones(len(self.pool), dtype=bool)
+        bound = self._bound(rows)
+        order = np.argsort(-bound, kind="stable")
+        for start in range(0, len(order), SIFTED):
+            sifted = order[start : start + SIFTED]
+            able = self._able({**take(rows, sifted), "bound": bound[sifted]})
+            for at in range(0, len(able["tp"]), BLOCK):
+                yield take(able, np.s_[at : at + BLOCK])
+
+    def _able(self, rows: Columns) -> Columns:
+        """The rows that fit with the most recompute that the rules leave them; notes the one that comes nearest."""
+        keep = np.ones(len(rows["tp"]), dtype=bool)
         untried = np.arange(len(keep))
-        nearest: list[_Part] = []
         for level in reversed(range(len(self.recomputes))):
             if not len(untried):
                 break
             lean = {**take(rows, untried), "recompute": np.full(len(untried), level)}
-            legal = self._legal(lean, 1)[:, 0]
+            legal = self._legal(lean, 1, count=False)[:, 0]
             if legal.any():
                 lean, tried = take(lean, legal), untried[legal]
                 memory = self._memory(lean)
                 keep[tried[memory.verdict(self.capacity) == 2]] = False
-                nearest.append(_Part(lean, memory, None, -memory.total).take(np.array([np.argmin(memory.total)])))
+                near = _Part(lean, memory, None, -memory.total).take(np.array([np.argmin(memory.total)]))
+                if self.closest is None or near.score[0] > self.closest.score[0]:
+                    self.closest = near
             untried = untried[~legal]
         if not keep.all():
-            self.pool.rejected["memory"] = int(np.count_nonzero(~keep))
-        return take(rows, keep), max(nearest, key=lambda part: part.score[0], default=None)
+            self.pool.rejected["memory"] = self.pool.rejected.get("memory", 0) + int(np.count_nonzero(~keep))
+        return take(rows, keep)
 
-    def bound(self, rows: Columns) -> NDArray[np.float64]:
+    def _bound(self, rows: Columns) -> NDArray[np.float64]:
         """Tokens/s/GPU that a row can't exceed: without recompute, and without preferences that read it."""
+        if not len(rows["tp"]):
+            return np.zeros(0)
         bare = {**rows, "recompute": np.zeros(len(rows["tp"]), dtype=np.int64)}
         preferences = [p for p in self.preferences if not _reads_recompute(p)]
-        bound: NDArray[np.float64] = self._time(bare).tokens_per_second_per_gpu * self._preference(bare, preferences)
-        return bound
+        grids = as_grids(bare, self.pool.scalars, self.tables)
+        rate = tokens_per_second_per_gpu(self.arch, self.settings, grids, self.gpu, self.calibration)
+        return np.asarray(rate * self._preference(bare, preferences))
 
     def resolve(self, rows: Columns) -> tuple[_Part | None, _Part | None]:
         """Each row with its fastest recompute choice that fits; if no row has one, with the leanest that is tight."""
         levels = len(self.recomputes)
         full = expand(rows, recompute=np.arange(levels))
-        legal = self._legal(full, levels)
+        legal = self._legal(full, levels, count=True)
         full = take(full, legal.ravel())
         if not len(full["tp"]):
             return None, None
@@ -324,10 +340,10 @@ class _Space:
         full[RECOMPUTE[3]] = {m: np.array([r.has(m) for r in self.recomputes])[index] for m in modules}
         return self.pool.program.columns(full) if self.more else full
 
-    def _legal(self, columns: Columns, levels: int) -> NDArray[np.bool_]:
+    def _legal(self, columns: Columns, levels: int, count: bool) -> NDArray[np.bool_]:
         """Which rows break no rule that reads the recompute choice, shape (rows, levels).
 
-        With all choices of a row side by side, rows that lose all of them are counted.
+        ``count``: rows that lose all their choices are counted by the rule that took the last.
         """
         full = self._facts(columns)
         legal = np.ones((len(columns["tp"]) // levels, levels), dtype=bool)
@@ -336,7 +352,7 @@ class _Space:
                 alive = legal.any(axis=1)
                 legal &= ~np.broadcast_to(step.when.mask(full), legal.size).reshape(legal.shape)
                 lost = int(np.count_nonzero(alive & ~legal.any(axis=1)))
-                if lost and levels == len(self.recomputes):
+                if lost and count:
                     self.pool.rejected[step.id] = self.pool.rejected.get(step.id, 0) + lost
         return legal
 

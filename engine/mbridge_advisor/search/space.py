@@ -150,6 +150,6 @@ def expand(columns: Columns, **more: NDArray[Any]) -> Columns:
     return out
 
 
-def take(columns: Columns, index: NDArray[Any]) -> Columns:
-    """The rows that an index or mask selects."""
+def take(columns: Columns, index: NDArray[Any] | slice) -> Columns:
+    """The rows that an index, mask or slice selects."""
     return {name: c[index] for name, c in columns.items()}

@@ -74,11 +74,11 @@ def estimate(
     ``calibration``: constants by name; None: those of the knowledge base.
     """
     constants = calibration_.default() if calibration is None else calibration
-    starts = range(0, max(len(grids), 1), CHUNK)
-    parts = [_Model(arch, settings, gpu, constants).components(grids.take(slice(i, i + CHUNK))) for i in starts]
+    model = _Model(arch, settings, gpu, constants)
+    parts = [model.components(part) for part in _chunks(grids)]
     components = {name: np.concatenate([p[name] for p in parts]) for name in COMPONENTS}
     step = np.sum(list(components.values()), axis=0)
-    rate = grids.num_microbatches * grids.mbs * grids.dp * float(settings.seq_length) / step / grids.world_size
+    rate = _rate(settings, grids, step)
     flops = model_flops_per_token(arch, settings)
     return TimeEstimate(
         step_seconds=step,
@@ -89,6 +89,24 @@ def estimate(
         model_flops_per_token=flops,
         model_tflops_per_gpu=rate * flops / 1e12,
     )
+
+
+def tokens_per_second_per_gpu(
+    arch: Architecture, settings: Settings, grids: Grids, gpu: Gpu, calibration: Mapping[str, float] | None = None
+) -> Floats:
+    """The rate alone, shape (N,), in two thirds of the time: see :func:`estimate`."""
+    constants = calibration_.default() if calibration is None else calibration
+    model = _Model(arch, settings, gpu, constants)
+    steps = [sum(model.seconds(part, detailed=False).values(), np.zeros(len(part))) for part in _chunks(grids)]
+    return _rate(settings, grids, np.concatenate(steps))
+
+
+def _chunks(grids: Grids) -> list[Grids]:
+    return [grids.take(slice(i, i + CHUNK)) for i in range(0, max(len(grids), 1), CHUNK)]
+
+
+def _rate(settings: Settings, grids: Grids, step: Floats) -> Floats:
+    return grids.num_microbatches * grids.mbs * grids.dp * float(settings.seq_length) / step / grids.world_size
 
 
 def model_flops_per_token(arch: Architecture, settings: Settings) -> float:
@@ -150,7 +168,12 @@ class _Model:
         self.cast = 2 + 2 * LINEAR_BYTES.get(settings.precision, 1.0) if settings.low_precision else 0.0
 
     def components(self, grids: Grids) -> Seconds:
-        """Seconds of a step by component, shape (N,)."""
+        """Seconds of a step by component (:data:`COMPONENTS`), shape (N,)."""
+        out, empty = self.seconds(grids, detailed=True), np.zeros(len(grids))
+        return {name: np.asarray(out.get(name, empty)) for name in COMPONENTS}
+
+    def seconds(self, grids: Grids, detailed: bool) -> Seconds:
+        """Seconds of a step by component; without ``detailed`` a layer's are one, ``layers``, beside its recompute."""
         c, settings, arch = self.c, self.settings, self.arch
         st = stages(arch, grids)
         first, inverse = unique_columns(
@@ -192,6 +215,11 @@ class _Model:
             busy = busy + n * total[index]
             if again is not None:
                 busy = busy - n * (seconds["recompute"][index] * (1 - again))
+        if not detailed:
+            parts = [
+                (n, {"layers": total - seconds["recompute"], "recompute": seconds["recompute"]}, w)
+                for (n, seconds, w), total in zip(parts, totals, strict=True)
+            ]
         row = st.worst(busy)
         m = grids.num_microbatches.astype(float)
         # components on the slowest rank alone
@@ -216,9 +244,7 @@ class _Model:
         pause = c["pipeline_pause_seconds"]
         out["pp_communication"] = np.where(grids.pp > 1, m * grids.vpp * (2 * hop * exposed + pause), 0)
         full = st.worst(dense + expert)
-        out |= self._step(grids, dense[full], expert[full], busy[row], m)
-        empty = np.zeros(len(grids))
-        return {name: np.asarray(out.get(name, empty)) for name in COMPONENTS}
+        return out | self._step(grids, dense[full], expert[full], busy[row], m)
 
     def _layer(self, kind: LayerKind, s: Shape, w: Weights, grids: Grids) -> Seconds:
         """Seconds of one layer, forward and backward, for one micro-batch."""
