@@ -223,3 +223,30 @@ def test_tentative_suggestions_are_tried_and_can_be_refused() -> None:
     for grid in answer.grids:
         captured = grid.fields.get("cuda_graph_impl", "none") != "none"
         assert captured == ("MB-SET-007" in {r.rule for r in grid.reasons})
+
+
+@pytest.mark.parametrize("gpu", ["H100", "GB200"])
+def test_a_floor_takes_away_nothing_that_is_above_it(gpu: str) -> None:
+    """Candidates that can't reach the floor are left out, the others come as without it."""
+    data = {"model": "qwen3-30b-a3b", "cluster": {"gpu": gpu, "gpus": 32}, "training": {"seq_length": 4096}}
+    plan = make_plans(parse_request(data, BASE), BASE)[0]
+    free = run_plan(plan, 5)
+    assert len(free.choices) == 5
+    floor = float(free.score[2])
+    above = int((free.score > floor).sum())
+    held = run_plan(plan, 5, floor=floor)
+    assert held.choices[:above] == free.choices[:above]
+    assert run_plan(plan, 5, floor=2 * float(free.score[0])).fits is False
+
+
+def test_the_second_plan_loses_nothing_by_the_first_ones_floor() -> None:
+    """Both searches alone and merged give what ``find`` gives, which starts the second from the first one's slowest."""
+    data = {"model": "deepseek-v3", "cluster": {"gpu": "GB200", "gpus": 256}, "training": {"seq_length": 4096}}
+    request = parse_request(data, BASE)
+    plans = make_plans(request, BASE)
+    assert len(plans) == 2
+    alone = [run_plan(plan, 5) for plan in plans]
+    scores = sorted((float(s) for found in alone if found.fits for s in found.score), reverse=True)
+    best = [finalist.score for finalist in find(request, BASE, 5).finalists]
+    assert best[0] == scores[0]
+    assert set(best) <= set(scores)

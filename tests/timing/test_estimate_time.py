@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from mbridge_advisor.knowledge.load import load
 from mbridge_advisor.memory import Grids, Recompute, Settings
-from mbridge_advisor.timing import COMPONENTS, TimeEstimate, estimate, model_flops_per_token, network
+from mbridge_advisor.timing import (
+    COMPONENTS,
+    TimeEstimate,
+    estimate,
+    model_flops_per_token,
+    network,
+    tokens_per_second_per_gpu,
+)
 
 KNOWLEDGE = load()
 H100, GB200 = KNOWLEDGE.gpus["H100"], KNOWLEDGE.gpus["GB200"]
@@ -50,6 +57,20 @@ def test_one_candidate_is_a_row_of_many(arch) -> None:  # type: ignore[no-untype
         assert one.step_seconds[0] == pytest.approx(many.step_seconds[i], rel=1e-12)
         for name in COMPONENTS:
             assert one.components[name][0] == pytest.approx(many.components[name][i], rel=1e-9, abs=1e-12), name
+    rates = tokens_per_second_per_gpu(arch, BASE, grids, H100)
+    np.testing.assert_allclose(rates, many.tokens_per_second_per_gpu, rtol=1e-12)
+
+
+def test_full_recompute_repeats_the_launches_of_a_layer_that_waits_for_the_host() -> None:
+    """128 small experts on a rank: the host is the bottleneck, and a second forward pass keeps it busy again."""
+    arch = KNOWLEDGE.models["qwen3-30b-a3b"].architecture
+    base = replace(BASE, moe_token_dispatcher_type="alltoall")
+    grid = {"world_size": 8, "mbs": 1, "ep": 1}
+    grids = Grids.of(**grid, global_batch_size=1024, recompute=Recompute())  # type: ignore[arg-type]
+    assert run(grids, base, arch).components["launch"][0] > 0
+    plain = step(base, arch, **grid)
+    again = step(base, arch, **grid, recompute=Recompute("full", "uniform", 1))
+    assert 1.15 * plain < again < 1.4 * plain
 
 
 def test_components_add_up_and_rates_follow() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -140,7 +141,7 @@ def _described(name: str) -> dict[str, Any]:
         more = {"requestBody": {"required": True, "content": {"application/json": {"schema": body}}}}
     statuses = (400, 401, 403, 404, 408, 413, 415, 422, 500, 503, 504)
     return {
-        "summary": shape["description"].partition(".")[0] + ".",
+        "summary": re.split(r"(?<=[.?])\s", shape["description"])[0],
         "description": shape["description"],
         "operation_id": name,
         "response_model": None,

@@ -275,9 +275,6 @@ class _Model:
             + flags["shared_experts"] * (mlp if kind.mlp == "moe" else zero)
             + flags["moe"] * (experts + route + (mlp if kind.mlp == "moe" else zero))
         )
-        if any(r.granularity == "full" for r in grids.recomputes):
-            full = np.array([float(r.granularity == "full") for r in grids.recomputes])[grids.recompute]
-            again = again + full * forward
         out = {
             "attention": passes * projections + 3.5 * core + 3 * scan,
             "mlp": passes * mlp,
@@ -287,8 +284,12 @@ class _Model:
             "recompute": again,
             **self._communication(kind, s, x),
         }
-        busy = sum(out.values(), zero)
-        out["launch"] = np.maximum(self._host(kind, s) - busy, 0)
+        busy, host = sum(out.values(), zero), self._host(kind, s)
+        out["launch"] = np.maximum(host - busy, 0)
+        if any(r.granularity == "full" for r in grids.recomputes):
+            # A forward pass comes on top: its kernels, or where it takes longer, their launches.
+            full = np.array([float(r.granularity == "full") for r in grids.recomputes])[grids.recompute]
+            out["recompute"] = again + full * np.maximum(forward, host / passes)
         return out
 
     def _communication(self, kind: LayerKind, s: Shape, x: Work) -> Seconds:
