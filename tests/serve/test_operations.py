@@ -12,6 +12,7 @@ import mbridge_advisor
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mbridge_advisor.advice import smoke
 from mbridge_advisor.architecture import FIELD_NAMES
 from mbridge_advisor.knowledge import load
 from mbridge_advisor.knowledge.locate import own_root
@@ -48,6 +49,21 @@ def test_the_answers_are_those_of_the_python_functions(operation: str, arguments
     assert status == 200
     assert body == json.loads(json.dumps(function(first, **more).to_dict()))
     assert mistakes(body, schemas.ANSWERS[operation]) == []
+
+
+def plan_of(request: dict[str, Any]) -> dict[str, Any]:
+    gpu = {"gpu": "H100", **request.get("cluster", {})}
+    return json.loads(json.dumps(smoke.plan({**request, "cluster": gpu}).to_dict()))  # type: ignore[no-any-return]
+
+
+def test_a_smoke_run_is_held_to_its_plan() -> None:
+    wanted, log = plan_of(GRID), "exit code: 1\n"
+    status, body = call("diagnose", plan=wanted, log=log)
+    assert status == 200
+    assert body == json.loads(json.dumps(mbridge_advisor.diagnose(plan=wanted, log=log.splitlines()).to_dict()))
+    assert [c["holds"] for c in body["criteria"]].count(False) == 1
+    assert call("diagnose", plan={"request": {}}, log=log)[0] == 422
+    assert call("diagnose", plan=wanted)[0] == 422
 
 
 def test_a_config_is_the_start_and_the_request_goes_before_it() -> None:
@@ -193,6 +209,11 @@ def test_no_file_that_a_call_names_is_read(operation: str, secret: Path, opened:
     if operation == "diagnose":
         calls += [{"log": path, "symptom": path, "request": {}} for path in paths]
         calls += [{"before": {"model": {"hf_config": path}}, "symptom": "slow"} for path in paths]
+        wanted = plan_of(GRID)
+        calls += [
+            {"plan": {**wanted, "request": {**wanted["request"], "model": {"hf_config": path}}}, "log": path}
+            for path in paths
+        ]
     for arguments in calls:
         del opened[:]
         status, body = call(operation, **arguments)
@@ -299,8 +320,26 @@ def near(schema: Any) -> st.SearchStrategy[Any]:
     )
 
 
-WORDS = ["request", "config", "kind", "top", "lang", "log", "symptom", "before", "name", "bridge", "model", "cluster"]
+WORDS = [
+    "request",
+    "config",
+    "kind",
+    "top",
+    "lang",
+    "log",
+    "symptom",
+    "before",
+    "plan",
+    "name",
+    "bridge",
+    "model",
+    "cluster",
+]
 WORDS += [
+    "name",
+    "bridge",
+    "model",
+    "cluster",
     "training",
     "grid",
     "gpu",

@@ -124,7 +124,7 @@ def rule_data(rule: Rule, base: Knowledge) -> dict[str, Any]:
         "because": _both(rule.because),
         "citations": [c.to_dict() for c in rule.citations],
         "since": rule.since,
-        "withdrawn": rule.withdrawn,
+        "withdrawn": _both(rule.withdrawn),
         "related": list(rule.related),
         "examples": {
             "fires": [{**e.facts, **({"bridge": e.bridge} if e.bridge else {})} for e in rule.fires],
@@ -176,7 +176,7 @@ def _rule(rule: Rule, base: Knowledge, bridge: str | None) -> Explanation:
         "quiet on": _same("\n".join(_facts(e.facts, e.bridge) for e in rule.quiet)),
         "related": _same(", ".join(rule.related)),
         "since": _same(rule.since),
-        "withdrawn": _same(rule.withdrawn or ""),
+        "withdrawn": rule.withdrawn or _same(""),
     }
     return Explanation(rule.id, "rule", rule.title, parts, data)
 

@@ -262,7 +262,7 @@ def _changelog(base: Knowledge, lang: Lang) -> str:
         topics = Counter(name.split("-")[1] for name in by_date[date])
         counted = ", ".join(f"{topic} {count}" for topic, count in sorted(topics.items()))
         lines += ["", f"## {date}", "", f"- {added.format(len(by_date[date]))}: {counted}"]
-    withdrawn = [f"{rule.id}: {rule.withdrawn}" for rule in base.rules.values() if rule.withdrawn]
+    withdrawn = [f"{rule.id}: {rule.withdrawn[lang]}" for rule in base.rules.values() if rule.withdrawn]
     if withdrawn:
         lines += ["", f"## {gone}", "", *(f"- {line}" for line in withdrawn)]
     return "\n".join(lines) + "\n"

@@ -127,7 +127,7 @@ def rule(data: Data, file: str, line: int | None) -> Rule:
         citations=_citations(data),
         since=data["since"],
         fix=_fix(data["fix"]) if "fix" in data else None,
-        withdrawn=data.get("withdrawn"),
+        withdrawn=_optional_text(data, "withdrawn"),
         variants=tuple((v["bridge"], _change(v)) for v in data.get("variants", ())),
         related=tuple(data.get("related", ())),
         fires=tuple(map(_example, examples.get("fires", ()))),

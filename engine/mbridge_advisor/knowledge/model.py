@@ -217,7 +217,7 @@ class Rule:
     citations: tuple[Citation, ...]
     since: str
     fix: Fix | None = None
-    withdrawn: str | None = None
+    withdrawn: Text | None = None
     variants: tuple[tuple[str, Mapping[str, Any]], ...] = ()  # (specifier, overriding attributes)
     related: tuple[str, ...] = ()
     fires: tuple[Example, ...] = ()

@@ -150,11 +150,12 @@ def _estimate(arguments: Arguments, base: Knowledge) -> Answer:
 
 def _diagnose(arguments: Arguments, base: Knowledge) -> Answer:
     from ..advice.inputs import with_notes
+    from ..diagnosis.criteria import configuration
     from ..diagnosis.diagnose import diagnose
 
     request, notes = _mapping(arguments, base)
-    before = arguments.get("before")
-    for each in (request, before):
+    before, plan = arguments.get("before"), arguments.get("plan")
+    for each in (request, before, None if plan is None else configuration(plan)):
         if each is not None:
             parse_request(each, base, files=False)  # here, since diagnose() wants the mapping and reads files
     text = arguments.get("log")
@@ -163,6 +164,7 @@ def _diagnose(arguments: Arguments, base: Knowledge) -> Answer:
         log=None if text is None else io.BytesIO(text.encode("utf-8", "replace")),
         symptom=arguments.get("symptom", ""),
         before=before,
+        plan=plan,
         knowledge=base,
     )
     return with_notes(result, notes)
