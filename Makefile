@@ -11,7 +11,7 @@ ORACLE_WHEELS ?= megatron-core==0.16.1 megatron-bridge==0.3.1
 ORACLE_NEEDS ?= torch==2.13.0 numpy packaging pyyaml omegaconf hydra-core einops
 ORACLE_COUNT ?= 300
 
-.PHONY: advise test test-oracle lint format bench docs docs-zh clean
+.PHONY: advise test test-oracle test-docs lint format bench docs docs-zh clean
 
 # The README's question, answered.
 advise: $(VENV)/.installed
@@ -24,6 +24,10 @@ test: $(VENV)/.dev lint
 test-oracle: $(VENV)/.dev $(ORACLE_VENV)/.installed
 	MBRIDGE_ORACLE_PYTHON=$(abspath $(ORACLE_VENV))/bin/python MBRIDGE_ORACLE_RELEASE=$(ORACLE_RELEASE) \
 		MBRIDGE_ORACLE_COUNT=$(ORACLE_COUNT) $(BIN)/python -m pytest tests/oracle
+
+# The built site in Chromium (tools/install_browser.sh).
+test-docs: docs docs-zh $(VENV)/.site
+	MBRIDGE_SITE=$(abspath build/site) $(BIN)/python -m pytest tests/site -n 2
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -42,15 +46,22 @@ bench: $(VENV)/.dev
 SPHINX = $(BIN)/sphinx-build --keep-going -j auto -q
 
 docs: $(VENV)/.docs
-	$(SPHINX) -W -b html docs build/site
+	$(SPHINX) -W -b html -d build/doctrees/en docs build/site
 
 docs-zh: $(VENV)/.docs
-	$(SPHINX) -b gettext docs build/gettext
+	$(SPHINX) -b gettext -d build/doctrees/gettext docs build/gettext
 	$(BIN)/python tools/check_translation.py build/gettext/guides.pot docs/locale/zh_CN/LC_MESSAGES/guides.po
-	$(SPHINX) -W -b html -D language=zh_CN docs build/site/zh
+	$(SPHINX) -W -b html -d build/doctrees/zh -D language=zh_CN docs build/site/zh
+	$(BIN)/python tools/check_translation.py build/site/zh
 
 $(VENV)/.docs: pyproject.toml hatch_build.py | $(VENV)/bin/python
 	$(PIP) install --quiet -e '.[docs]'
+	touch $(VENV)/.installed $@
+
+# Of the package with axe-core only the script is used, so it comes without playwright, which it wants.
+$(VENV)/.site: pyproject.toml hatch_build.py | $(VENV)/bin/python
+	$(PIP) install --quiet -e '.[site-tests]'
+	$(PIP) install --quiet --no-deps axe-playwright-python==0.1.8
 	touch $(VENV)/.installed $@
 
 $(VENV)/bin/python:

@@ -16,7 +16,7 @@ extensions = ["myst_parser", "mbridge_docs"]
 # those who change the code.
 exclude_patterns = [
     "_ext", "_templates", "_static", "locale", "validation", "architecture.md", "data-notes.md", "evidence.md",
-    "validation.md", "serve.md", "audit.md", "recipe-faults.md",
+    "validation.md", "audit.md", "recipe-faults.md",
 ]  # fmt: skip
 nitpicky = True
 smartquotes = False
@@ -30,6 +30,8 @@ templates_path = ["_templates"]
 html_theme = "furo"
 html_title = "mbridge-advisor"
 html_static_path = ["_static"]
+html_favicon = "_static/favicon.svg"
+html_show_copyright = False
 html_css_files = ["mb.css"]
 html_js_files = [("mb.js", {"defer": "defer"})]
 html_copy_source = False

@@ -93,7 +93,10 @@ def _fault(row: Mapping[str, Any], why: Mapping[str, Any], base: Knowledge) -> R
             {"path": path, "line": int(line), "at": at or row["tag"]}
             for path, line, at in re.findall(r"((?:src|scripts|docs)/[\w./-]+):(\d+)(?: \((v[\d.]+)\))?", why["reason"])
         ],
-        "why": why["reason"].rpartition(" ")[0] if re.search(r":\d+$", why["reason"]) else why["reason"],
+        "why": {
+            "en": why["reason"].rpartition(" ")[0] if re.search(r":\d+$", why["reason"]) else why["reason"],
+            "zh": why["reason_zh"],
+        },
     }
 
 
@@ -148,7 +151,7 @@ def page(data: Mapping[str, Any]) -> str:
                 out.append(f"- {one['rule']} ({one['tag']}): {one['wrong']['en']}")
                 if one["fix"]:
                     out.append(f"  Fix: {one['fix']['en']}")
-            out.append(f"- Why: {fault['why']}")
+            out.append(f"- Why: {fault['why']['en']}")
             places = {f"{p['path']}:{p['line']}": p for p in fault["places"]}
             out.append("- Lines: " + ", ".join(f"[{name}]({p['url']}) ({p['at']})" for name, p in places.items()))
             out.append("")

@@ -11,6 +11,7 @@
 
   function sortable(table) {
     const body = table.tBodies[0];
+    table.tHead.rows[0].dataset.sort = say("Sort by", "排序");
     table.querySelectorAll("thead th").forEach((head, column) => {
       const button = document.createElement("button");
       button.type = "button";
@@ -56,6 +57,21 @@
     apply();
   }
 
+  // Entries that hold most of what was typed, rare parts counting more: for messages with a run's own numbers in them.
+  function nearest(text) {
+    const runs = text.match(/[a-z_][\w.]+|[\u4e00-\u9fff]+/g) || [];
+    const pairs = (run) => (run.length > 2 && run > "\u4e00" ? [...run].slice(1).map((sign, n) => run[n] + sign) : [run]);
+    const score = new Map();
+    let all = 0;
+    for (const part of new Set(runs.flatMap(pairs))) {
+      const having = MB_INDEX.filter((entry) => `${entry.name} ${entry.title} ${entry.text}`.toLowerCase().includes(part));
+      const weight = Math.log(MB_INDEX.length / Math.max(having.length, 1));
+      all += weight;
+      for (const entry of having) score.set(entry, (score.get(entry) || 0) + weight);
+    }
+    return [...score].filter(([, value]) => value > all / 2).sort((a, b) => b[1] - a[1]).slice(0, 20).map(([entry]) => entry);
+  }
+
   function search(input, list, count) {
     const parameters = new URLSearchParams(location.search);
     const run = () => {
@@ -68,12 +84,16 @@
         const name = `${entry.name} ${entry.title}`.toLowerCase();
         const all = `${name} ${entry.text}`;
         if (!words.every((word) => all.includes(word))) continue;
-        const exact = entry.name.toLowerCase() === input.value.trim().toLowerCase();
-        found.push([exact ? 0 : words.every((word) => name.includes(word)) ? 1 : 2, entry]);
+        // What is indexed of a term begins with its name and its field.
+        const own = entry.kind === "term" ? entry.text.split(" ", 2) : [entry.name.toLowerCase()];
+        found.push([own.includes(input.value.trim().toLowerCase()) ? 0 : words.every((word) => name.includes(word)) ? 1 : 2, entry]);
       }
       found.sort((a, b) => a[0] - b[0]);
-      count.textContent = say(`${found.length} found`, `找到 ${found.length} 项`);
-      for (const [, entry] of found.slice(0, 100)) {
+      const near = found.length ? [] : nearest(input.value.toLowerCase());
+      count.textContent = near.length
+        ? say(`None has all of it; ${near.length} come near`, `没有完全匹配，最接近的 ${near.length} 项`)
+        : say(`${found.length} found`, `找到 ${found.length} 项`);
+      for (const entry of [...found.map(([, entry]) => entry).slice(0, 100), ...near]) {
         const item = document.createElement("li");
         const link = document.createElement("a");
         link.href = entry.url;
@@ -88,7 +108,19 @@
     run();
   }
 
-  // A page may be long: regions that scroll must be reachable by keyboard.
+  // The theme doesn't name these.
+  const name = (part, en, zh) => document.querySelectorAll(part).forEach((found) => found.setAttribute("aria-label", say(en, zh)));
+  name(".sidebar-drawer", "Site", "本站");
+  name(".toc-drawer", "This page", "本页");
+
+  // The other language at the same place: a question to the search, and anchors that both languages have.
+  const other = document.querySelector(".mb-language a");
+  if (other) other.addEventListener("click", () => {
+    other.search = location.search;
+    other.hash = /^#(mb-|audit-)/.test(location.hash) ? location.hash : "";
+  });
+
+  // Regions that scroll must be reachable by keyboard.
   document.querySelectorAll(".table-wrapper, div.highlight pre, .mb-figure, .mb-formula").forEach((region) => { region.tabIndex = 0; });
   document.querySelectorAll("table.mb-sortable").forEach(sortable);
   const matrix = document.getElementById("matrix");

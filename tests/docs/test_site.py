@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,8 +21,13 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))
 
 from mbridge_docs.formula import mathml  # noqa: E402
-from mbridge_docs.machine import data  # noqa: E402
+from mbridge_docs.machine import _once as once  # noqa: E402
+from mbridge_docs.machine import _words as words_of  # noqa: E402
+from mbridge_docs.machine import data, dumped, feed  # noqa: E402
+from mbridge_docs.pages import Pages  # noqa: E402
+from mbridge_docs.reference import SUMMARIES, openapi  # noqa: E402
 from mbridge_docs.site import Site, complaints, site  # noqa: E402
+from mbridge_docs.theme import ThemeTexts  # noqa: E402
 
 RULE = "MB-TP-001"
 
@@ -79,3 +87,59 @@ def test_every_formula_is_mathml() -> None:
 
     for name, quantity in site().base.quantities.items():
         ElementTree.fromstring(mathml(name, quantity.formula).replace("&#160;", " "))
+
+
+def test_installed_command_prints_the_same_bytes() -> None:
+    """The files as the site writes them, against another process that knows nothing of the site."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mbridge_advisor", "rules", "--format", "json"],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.stdout.decode("utf-8") == dumped(data(site())["rules.json"])
+
+
+def test_a_page_changes_with_what_it_shows() -> None:
+    """What decides that a page is built anew: its own text, and everything for pages that rest on estimates."""
+    found = site()
+    other = changed(because=Text("Another reason.", "另一个原因。"))
+    for lang in ("en", "zh"):
+        assert Pages(found, lang).rule(RULE) != Pages(other, lang).rule(RULE)
+        for name in ("MB-TP-002", "MB-EP-001"):
+            assert Pages(found, lang).rule(name) == Pages(other, lang).rule(name)
+
+
+def test_every_way_to_name_a_thing_is_searched() -> None:
+    """Ids, fields, both titles and every word of every error message."""
+    found = site()
+    for name, rule in found.base.rules.items():
+        text = once(words_of(found, "rule", name)).split()
+        wanted = f"{name} {rule.title.en} {rule.title.zh}".lower().split()
+        for sign in rule.signs:
+            wanted += re.sub(r"\{\w+[^}]*\}|\.\.\.", " ", sign.text).lower().split()
+        assert set(wanted) <= set(text), name
+    for name, term in found.base.terms.items():
+        assert {name, term.field.lower()} <= set(once(words_of(found, "term", name)).split())
+
+
+def test_the_feed_speaks_both_languages() -> None:
+    from xml.etree import ElementTree
+
+    english, chinese = (ElementTree.fromstring(feed(site(), lang)) for lang in ("en", "zh"))
+    assert len(english) == len(chinese)
+    rule = site().base.rules[RULE]
+    assert rule.title.en in "".join(english.itertext())
+    assert rule.title.zh in "".join(chinese.itertext())
+
+
+def test_every_path_of_the_service_has_a_chinese_summary() -> None:
+    assert set(SUMMARIES) == set(openapi()["paths"])
+
+
+def test_fixed_texts_of_the_theme_are_translatable() -> None:
+    from jinja2 import Environment
+
+    source = '<title>Menu</title><input aria-label="Toggle it"><title>{{ page }}</title>'
+    template = Environment(extensions=[ThemeTexts]).from_string(source)
+    assert template.render(_=str.upper, page="a") == '<title>MENU</title><input aria-label="TOGGLE IT"><title>a</title>'

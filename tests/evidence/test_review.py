@@ -74,7 +74,7 @@ def test_words_alone_change_no_answer(world: World, base: Path) -> None:
 def test_added_withdrawn_removed(world: World, base: Path) -> None:
     def change(text: str) -> str:
         text = text.replace("id: MB-TP-001", "id: MB-TP-002")
-        return text.replace("    when: [sequence", "    withdrawn: it was wrong\n    when: [sequence")
+        return text.replace("    when: [sequence", "    withdrawn: {en: it was wrong, zh: 有误}\n    when: [sequence")
 
     world.write_knowledge({RULES: change})
     shutil.rmtree(world.root / "knowledge" / "evidence")

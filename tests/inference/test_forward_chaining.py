@@ -58,7 +58,7 @@ def test_the_revision_decides(engine: Any) -> None:
     assert set(old.steps) == {"dp", "MB-T-001"}
     old = program(
         quantities=[quantity("dp", "world_size // tp", ">=0.6")],
-        rules=[rule(1, "tp > 1", bridge=">=0.6"), rule(2, "tp > 1", withdrawn="wrong")],
+        rules=[rule(1, "tp > 1", bridge=">=0.6"), rule(2, "tp > 1", withdrawn=text("wrong"))],
         revision=V05,
     )
     assert not old.steps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, ClassVar
 
 from docutils import nodes
@@ -11,6 +12,7 @@ from docutils.nodes import Node
 from docutils.parsers.rst import directives
 from docutils.statemachine import StringList
 from mbridge_advisor.errors import AdvisorError
+from sphinx.config import Config
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import nested_parse_with_titles
 
@@ -20,11 +22,16 @@ from .pages import LISTS, Pages
 from .site import site
 
 
+def language(config: Config) -> str:
+    """``zh`` or ``en``, as the knowledge names its texts."""
+    return "zh" if config.language.startswith("zh") else "en"
+
+
 class Generated(SphinxDirective):
     """Base of directives whose text is made from the knowledge, and so isn't for the catalogues of guides."""
 
     def pages(self) -> Pages:
-        return Pages(site(), "zh" if self.config.language.startswith("zh") else "en")
+        return Pages(site(), language(self.config))
 
     def parsed(self, text: str, name: str) -> list[Node]:
         """Parse generated reStructuredText where the directive stands, sections too."""
@@ -41,17 +48,25 @@ class Page(Generated):
     """The whole page of an object: ``.. mb:page:: rule MB-TP-001``."""
 
     required_arguments = 2
-    methods: ClassVar[Mapping[str, Callable[[Pages, str], str]]] = {
-        "rule": Pages.rule,
-        "quantity": Pages.quantity,
-        "model": Pages.model,
-        "gpu": Pages.gpu,
-        "revision": Pages.revision,
-    }
 
     def run(self) -> list[Node]:
         kind, name = self.arguments
-        return self.parsed(self.methods[kind](self.pages(), name), name)
+        return self.parsed(page_text(kind, name, language(self.config)), name)
+
+
+@cache
+def page_text(kind: str, name: str, lang: str) -> str:
+    """An object's page as reStructuredText."""
+    return METHODS[kind](Pages(site(), lang), name)
+
+
+METHODS: Mapping[str, Callable[[Pages, str], str]] = {
+    "rule": Pages.rule,
+    "quantity": Pages.quantity,
+    "model": Pages.model,
+    "gpu": Pages.gpu,
+    "revision": Pages.revision,
+}
 
 
 class Object(Generated):

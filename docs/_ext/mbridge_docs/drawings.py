@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
+from math import lcm
 from typing import Any
 
 from mbridge_advisor import advise, estimate
 from mbridge_advisor.advice.grid_svg import grid_svg
+from mbridge_advisor.advice.plan import find
 from mbridge_advisor.advice.render.words import size
 from mbridge_advisor.advice.results import Memory
 from mbridge_advisor.errors import AdvisorError, RequestError
+from mbridge_advisor.inference.program import Step
+from mbridge_advisor.intake.request import parse_request
 from mbridge_advisor.knowledge import Knowledge
 from mbridge_advisor.knowledge.load import load_recipes
 from mbridge_advisor.knowledge.model import Model, Text, Value
@@ -32,6 +36,7 @@ COMPONENTS: Mapping[str, Text] = {
     "activations_mamba": Text("activations: Mamba", "激活：Mamba"),
     "embedding": Text("embedding", "嵌入"),
     "logits_loss": Text("logits and loss", "logits 与损失"),
+    "temporaries": Text("temporaries", "临时缓冲"),
     "workspace": Text("workspace", "工作区"),
     "outside_allocator": Text("outside PyTorch", "PyTorch 之外"),
     "fragmentation": Text("fragmentation", "碎片"),
@@ -39,15 +44,29 @@ COMPONENTS: Mapping[str, Text] = {
 
 
 def grid_of(facts: Mapping[str, Value], lang: str) -> str | None:
-    """The grid of an example that gives a world and at least two sizes; None where it can't be drawn."""
+    """The grid of an example that gives at least two sizes, with a caption; None where it can't be drawn.
+
+    Where the example gives no world, it is the smallest that holds the sizes.
+    """
     sizes = {n: v for n in ("tp", "pp", "cp", "ep", "etp") if isinstance(v := facts.get(n), int)}
-    world = facts.get("world_size")
-    if not isinstance(world, int) or world > MAX_DRAWN or len(sizes) < 2:
+    tp, pp, cp, ep = (max(1, sizes.get(n, 1)) for n in ("tp", "pp", "cp", "ep"))
+    dp = facts.get("dp")
+    least = pp * lcm(tp * cp * (dp if isinstance(dp, int) else 1), ep * max(1, sizes.get("etp", tp)))
+    world = facts.get("world_size", least)
+    if not isinstance(world, int) or not 1 < world <= MAX_DRAWN or len(sizes) < 2:
         return None
     try:
-        return grid_svg(sizes, world, lang)
+        svg = grid_svg(sizes, world, lang)
     except RequestError:
         return None  # such a grid is what the example is about
+    if "world_size" in facts:
+        return svg
+    few = (
+        f"{world} 张 GPU，容纳这些并行度的最少卡数"
+        if lang == "zh"
+        else f"{world} GPUs, the fewest that hold these sizes"
+    )
+    return f"{svg}<figcaption>{few}</figcaption>"
 
 
 def memory_of(base: Knowledge, model: Model, lang: str) -> tuple[str, str] | None:
@@ -75,11 +94,13 @@ def memory_of(base: Knowledge, model: Model, lang: str) -> tuple[str, str] | Non
             return caption, memory_svg(answer.grid.memory, lang)
     gpus = 8
     while gpus <= 1024:
+        request = parse_request({**head, "cluster": {"gpu": "H100", "gpus": gpus}}, base)
         try:
-            advice = advise({**head, "cluster": {"gpu": "H100", "gpus": gpus}}, knowledge=base)
+            fits = find(request, base, 1).fits  # `advise` would go on to look for what fits instead
+            advice = advise(request, knowledge=base, top=1) if fits else None
         except AdvisorError:
             return None
-        if advice.grids:
+        if advice is not None and advice.grids:
             fields = advice.grids[0].fields
             short = {base.by_field[k].name: v for k, v in fields.items() if k in base.by_field}
             text = " ".join(f"{n.upper()} {short[n]}" for n in ("tp", "pp", "vpp", "cp", "ep", "etp") if short.get(n))
@@ -96,35 +117,34 @@ def memory_svg(memory: Memory, lang: str) -> str:
     title = f"{'每卡峰值显存' if lang == 'zh' else 'Peak memory per GPU'}: {size(memory.total)}{of}"
     height = 30 + 22 * len(parts)
     out = [
-        f'<svg class="mb-svg" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 520 {height}" role="img"'
+        f'<svg class="mb-svg" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 350 {height}" width="525" role="img"'
         f' aria-label="{escape(title)}"><text x="4" y="18" font-weight="bold">{escape(title)}</text>'
     ]
     for n, (name, value) in enumerate(parts):
         y = 30 + 22 * n
-        label = COMPONENTS[name][lang] if name in COMPONENTS else name
+        label = COMPONENTS[name][lang]
         out.append(
-            f'<text x="150" y="{y + 14}" text-anchor="end">{escape(label)}</text>'
-            f'<rect x="158" y="{y + 2}" width="{270 * value / top:.1f}" height="16" fill="{COLOURS[n % 12]}"/>'
-            f'<text x="{164 + 270 * value / top:.1f}" y="{y + 14}">{size(value)}</text>'
+            f'<text x="132" y="{y + 14}" text-anchor="end">{escape(label)}</text>'
+            f'<rect x="138" y="{y + 2}" width="{150 * value / top:.1f}" height="16" fill="{COLOURS[n % 12]}"/>'
+            f'<text x="{143 + 150 * value / top:.1f}" y="{y + 14}">{size(value)}</text>'
         )
     return "".join(out) + "</svg>"
 
 
-def path_svg(site: Site, lang: str, prefix: str) -> str:
-    """How the sizing rules chain: names that they read, rules, and what they conclude, in the order of inference.
+def path_svg(site: Site, lang: str, prefix: str, steps: Mapping[str, Step]) -> str:
+    """How some rules chain: names that they read, rules, and what they conclude, in the order of inference.
 
     Columns are the strata of the program: a rule stands right of everything that it reads. Given names are left out;
     every rule's own page lists them.
     """
     base, program = site.base, site.program
-    steps = {n: s for n, s in program.steps.items() if s.derives and s.rule is not None and s.rule.kind != "diagnosis"}
     names = {d for s in steps.values() for d, _ in s.derives}
     columns: dict[int, list[str]] = {}
     for name in sorted(names, key=lambda x: (program.levels.get(x, 0), x)):
         columns.setdefault(program.levels.get(name, 0), []).append(name)
     order = sorted(columns)
     at: dict[str, tuple[int, int]] = {}
-    width, row, gap = 190, 34, 80
+    width, row, gap = 220, 34, 70
     for x, level in enumerate(order):
         for y, name in enumerate(columns[level]):
             at[name] = (20 + x * (width + gap), 40 + y * row)
@@ -134,7 +154,7 @@ def path_svg(site: Site, lang: str, prefix: str) -> str:
     label = "规则如何衔接" if lang == "zh" else "How the rules chain"
     out = [
         f'<svg class="mb-svg mb-path" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total_w} {total_h}"'
-        f' width="{total_w}" role="img" aria-label="{label}">'
+        f' width="{total_w}" role="group" aria-label="{label}">'
     ]
     for x, _ in enumerate(order):
         word = f"第 {x + 1} 步" if lang == "zh" else f"Step {x + 1}"
@@ -151,6 +171,6 @@ def path_svg(site: Site, lang: str, prefix: str) -> str:
         rules = ", ".join(site.derivers.get(name, []))
         out.append(
             f'<a href="{where}"><title>{escape(title)}: {rules}</title><rect class="mb-node" x="{x}" y="{y}"'
-            f' width="{width}" height="26" rx="5"/><text x="{x + 8}" y="{y + 17}">{escape(name[:28])}</text></a>'
+            f' width="{width}" height="26" rx="5"/><text x="{x + 8}" y="{y + 17}">{escape(name)}</text></a>'
         )
     return "".join(out) + "</svg>"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from mbridge_advisor import advise
 from mbridge_advisor.advice.render.words import size
 from mbridge_advisor.advice.results import Statement
+from mbridge_advisor.inference.program import Step
 from mbridge_advisor.knowledge.model import Text
 
 from . import drawings, records, reference
@@ -23,9 +26,33 @@ PARTS: Mapping[str, Text] = {
     "tables": Text("Peak memory, tables without ranks", "峰值显存，未注明 rank 的表格"),
     "throughput": Text("Tokens/s/GPU, published pretraining", "tokens/s/GPU，公开预训练"),
     "left_out": Text("The same, each model left out of the fit", "同上，拟合时留出该模型"),
-    "tuning": Text("Tokens/s/GPU, published fine-tuning (not fitted)", "tokens/s/GPU，公开微调（未参与拟合）"),
-    "large_rate": Text("Tokens/s/GPU, real-size layers", "tokens/s/GPU，真实规模的层"),
+    "fine_tuning": Text("Tokens/s/GPU, published fine-tuning (not fitted)", "tokens/s/GPU，公开微调（未参与拟合）"),
+    "step_time": Text("Tokens/s/GPU, real-size layers", "tokens/s/GPU，真实规模的层"),
 }
+PEERS: Mapping[str, Text] = {
+    "Megatron Bridge's estimator": Text("Megatron Bridge's estimator", "Megatron Bridge 的估算器"),
+    "16 bytes a parameter": Text("16 bytes a parameter", "每参数 16 字节"),
+    "40 % of peak": Text("40 % of peak", "峰值算力的 40%"),
+}
+GROUPS: Mapping[str, Text] = {
+    "model": Text("model", "模型"),
+    "gpu": Text("GPU", "GPU"),
+    "precision": Text("precision", "精度"),
+    "release": Text("release", "版本"),
+}
+PLOT_WORDS = (
+    (r"Peak memory, functional tests", "峰值显存，功能测试"),
+    (r"Peak memory, real-size layers", "峰值显存，真实规模的层"),
+    (r"Published pretraining, model left out of the fit", "公开预训练，拟合时留出该模型"),
+    (r"Published pretraining", "公开预训练"),
+    (r": predicted against measured", "：预测与实测"),
+    (r"\bmeasured\b", "实测"),
+    (r"\bpredicted\b", "预测"),
+    (r"(\d+) rows, median error", r"\1 行，误差中位数"),
+    (r"within (\d+) %", r"\1% 以内"),
+    (r" stage (\d+):", r" 阶段 \1："),
+)
+"""Words of the validation's plots -> Chinese."""
 
 
 def answer(pages: Pages, request: dict[str, Any]) -> str:
@@ -54,29 +81,49 @@ def answer(pages: Pages, request: dict[str, Any]) -> str:
 
 
 def path(pages: Pages, request: dict[str, Any]) -> str:
-    """The decision path as a drawing, then as words."""
-    t, program = pages.t, pages.site.program
-    svg = drawings.path_svg(pages.site, pages.lang, "")
-    label = t("How the rules chain", "规则如何衔接")
-    out = [pages.raw(f'<div class="mb-scroll" tabindex="0" role="region" aria-label="{label}">{svg}</div>')]
-    for n, steps in enumerate(program.strata, 1):
-        shown = [s for s in steps if s.derives and s.rule is not None and s.rule.kind != "diagnosis"]
+    """The decision path as a drawing, then as words; the usual guide's own path apart, since nothing rests on it."""
+    t = pages.t
+    steps = {
+        name: step
+        for name, step in pages.site.program.steps.items()
+        if step.derives and step.rule is not None and step.rule.kind != "diagnosis"
+    }
+    guide = {name: step for name, step in steps.items() if name.startswith("MB-GUIDE-")}
+    ours = {name: step for name, step in steps.items() if name not in guide}
+    return _path(pages, ours, t("How the rules chain", "规则如何衔接")) + pages.section(
+        t("What the usual guide would conclude", "常用指南会得出什么"),
+        t(
+            "Its rules are kept so that they can be compared; no advice rests on them.",
+            "收录这些规则是为了对照，任何建议都不依赖它们。",
+        )
+        + "\n\n"
+        + _path(pages, guide, t("How the guide's rules chain", "指南的规则如何衔接")),
+    )
+
+
+def _path(pages: Pages, steps: Mapping[str, Step], label: str) -> str:
+    svg = drawings.path_svg(pages.site, pages.lang, "", steps)
+    out = [pages.raw(f'<div class="mb-scroll" tabindex="0" role="region" aria-label="{escape(label)}">{svg}</div>')]
+    n = 0
+    for stratum in pages.site.program.strata:
+        shown = [s for s in stratum if s.id in steps]
         if shown:
+            n += 1
             lines = [
                 f":mb:rule:`{s.id}` {esc(s.rule.title[pages.lang])}: "
                 + ", ".join(pages.name(x) for x in sorted(s.inputs))
                 + " → " + ", ".join(pages.name(d) for d, _ in s.derives)
                 for s in shown if s.rule
             ]  # fmt: skip
-            out.append(pages.section(t(f"Step {n}", f"第 {n} 步"), pages.bullets(lines)))
+            out.append(f"\n**{pages.t(f'Step {n}', f'第 {n} 步')}**\n\n{pages.bullets(lines)}")
     return "\n".join(out)
 
 
 def accuracy(pages: Pages, request: dict[str, Any]) -> str:
-    """Scores of the last validation, as the repository keeps them."""
-    t = pages.t
-    file = Path(pages.base.root) / "docs" / "validation" / "figures.json"
-    figures = json.loads(file.read_text(encoding="utf-8"))
+    """Scores of the last validation, as the repository keeps them: plots, tables by what was run, and the misses."""
+    t, docs = pages.t, Path(pages.base.root) / "docs"
+    figures = json.loads((docs / "validation" / "figures.json").read_text(encoding="utf-8"))
+    parts: Mapping[str, Any] = figures["parts"]
     head = [
         t("rows of", "数据"),
         t("rows", "行数"),
@@ -91,41 +138,77 @@ def accuracy(pages: Pages, request: dict[str, Any]) -> str:
     def line(label: str, s: Mapping[str, Any]) -> list[str]:
         within = " / ".join(f"{share:.0%}" for share in s["within"].values())
         covered = f"{s['in_range']:.0%}" if "in_range" in s else "–"
-        return [
-            esc(label),
-            str(s["rows"]),
-            f"{s['median']:.1%}",
-            f"{s['mean_absolute']:.1%}",
-            f"{s['bias']:+.1%}",
-            within,
-            covered,
-            f"{s['worst']['error']:+.1%}",
-        ]
-
-    parts: Mapping[str, Any] = figures["parts"]
+        spread = [f"{s['median']:.1%}", f"{s['mean_absolute']:.1%}", f"{s['bias']:+.1%}"]
+        return [esc(label), str(s["rows"]), *spread, within, covered, f"{s['worst']['error']:+.1%}"]
 
     def title(key: str) -> str:
-        return PARTS[key][pages.lang] if key in PARTS else t(parts[key]["title"], key)
+        return PARTS[key][pages.lang]
 
     out = [pages.table(head, [line(title(k), p) for k, p in parts.items()])]
     plots = [k for k in ("peak", "large", "throughput", "left_out") if k in parts]
+    drawn = [_plot(pages, docs / "validation" / f"{k}.svg") for k in plots]
+    out.append(pages.section(t("Predicted against measured", "预测与实测"), "\n".join(drawn)))
+    peers = [
+        line(f"{title(k)}: {PEERS[name][pages.lang] if name in PEERS else name}", s)
+        for k, p in parts.items()
+        for name, s in p["peers"].items()
+    ]
+    out.append(
+        pages.section(t("Other estimators on the same rows", "其他估算方法在同一批数据上"), pages.table(head, peers))
+    )
+    for heading, group, rows in _grouped(docs / "validation.md", {p["title"]: k for k, p in parts.items()}):
+        label = f"{title(heading)}{t(', by ', '，按')}{GROUPS[group][pages.lang]}"
+        out.append(pages.section(label, pages.table([GROUPS[group][pages.lang], *head[1:]], rows)))
+    missed = []
+    for key, found in figures["errors"].items():
+        worst = sorted(found.items(), key=lambda pair: -abs(float(pair[1])))[:5]
+        missed += [
+            [title(key), f"``{row}``", f"{float(error):+.1%}"] for row, error in worst if abs(float(error)) > 0.1
+        ]
     out.append(
         pages.section(
-            t("Predicted against measured", "预测与实测"),
-            "\n".join(
-                f".. figure:: /validation/{k}.svg\n   :alt: {esc(title(k))}\n\n   {esc(title(k))}\n" for k in plots
-            ),
+            t("The worst misses", "最大的偏差"),
+            t(
+                "Of each kind, up to five rows that are off by more than 10 %.",
+                "每类数据中误差超过 10% 的行，最多列五行。",
+            )
+            + "\n\n"
+            + pages.table([head[0], t("row", "行"), t("error", "误差")], missed),
         )
     )
-    for key in plots:
-        if parts[key].get("by"):
-            out.append(
-                pages.section(
-                    title(key) + t(", by model", "，按模型"),
-                    pages.table(head, [line(name, s) for name, s in parts[key]["by"].items()]),
-                )
-            )
-    choice = figures["choice"]
+    out.append(_choice(pages, figures["choice"]))
+    made = figures["made_by"]
+    out.append(
+        t(
+            f"Made by commit {made['commit'][:12]}, knowledge {made['knowledge']}.",
+            f"由提交 {made['commit'][:12]}、知识库 {made['knowledge']} 生成。",
+        )
+    )
+    return "\n".join(out)
+
+
+def _plot(pages: Pages, path: Path) -> str:
+    """A plot of the validation in the language of the build."""
+    svg = path.read_text(encoding="utf-8").replace("frame", f"frame-{path.stem}")  # ids are the page's
+    if pages.lang == "zh":
+        for pattern, chinese in PLOT_WORDS:
+            svg = re.sub(pattern, chinese, svg)
+    return pages.raw(f'<figure class="mb-figure">{svg}</figure>')
+
+
+def _grouped(path: Path, keys: Mapping[str, str]) -> Iterator[tuple[str, str, list[list[str]]]]:
+    """Part, what it is grouped by, and rows, of the tables by model, GPU, precision and release."""
+    for block in path.read_text(encoding="utf-8").split("\n### ")[1:]:
+        heading, *lines = block.splitlines()
+        part, _, group = heading.rpartition(", by ")
+        rows = [[esc(cell.strip()) for cell in row.strip("|").split("|")] for row in lines if row.startswith("| ")][2:]
+        for row in rows:
+            row[-1] = row[-1].partition(" ")[0]
+        yield keys[part], group, rows
+
+
+def _choice(pages: Pages, choice: Mapping[str, Any]) -> str:
+    t = pages.t
     shares = ("first", "top", "grid_first", "grid_top", "defensible")
     labels = [
         t("first", "首选"),
@@ -137,7 +220,7 @@ def accuracy(pages: Pages, request: dict[str, Any]) -> str:
     names = {"published": t("published runs", "公开运行"), "recipes": t("recipes", "配方")}
     rows = [
         [
-            names.get(source, source) + (t(", FSDP only", "，仅 FSDP") if kind == "fsdp" else ""),
+            names[source] + (t(", FSDP only", "，仅 FSDP") if kind == "fsdp" else ""),
             str(s["count"]),
             *(f"{s[x]:.0%}" for x in shares),
         ]
@@ -145,25 +228,27 @@ def accuracy(pages: Pages, request: dict[str, Any]) -> str:
         for kind in ("ddp", "fsdp")
         if (s := found.get(kind))
     ]
-    out.append(
-        pages.section(
-            t("Choice of the grid", "网格选择"),
-            t(
-                "How often our first grid, or one of our first five, is one that the vendor published.",
-                "我们的首选或前五个网格与厂商公布的网格一致的比例。",
-            )
-            + "\n\n"
-            + pages.table([t("scenarios", "场景"), t("count", "数量"), *labels], rows),
-        )
+    said = t(
+        "How often our first grid, or one of our first five, is one that the vendor published.",
+        "我们的首选或前五个网格与厂商公布的网格一致的比例。",
     )
-    made = figures["made_by"]
-    out.append(
-        t(
-            f"Made by commit {made['commit'][:12]}, knowledge {made['knowledge']}.",
-            f"由提交 {made['commit'][:12]}、知识库 {made['knowledge']} 生成。",
-        )
+    differs = [
+        [
+            f"``{one['scenario']}``",
+            one["ours"],
+            one["theirs"] or "–",
+            " / ".join(f"{rate:,.0f}" for rate in one["tokens_per_second_per_gpu"]),
+        ]
+        for one in choice["published"]["differs"]
+    ]
+    head = [t("scenario", "场景"), t("ours", "我们的"), t("published", "公开的"), "tokens/s/GPU"]
+    return pages.section(
+        t("Choice of the grid", "网格选择"),
+        f"{said}\n\n" + pages.table([t("scenarios", "场景"), t("count", "数量"), *labels], rows),
+    ) + pages.section(
+        t("Where our first grid is none that was published", "首选与公开网格不同之处"),
+        t("Rates are our own estimates.", "速率均为我们的估计。") + "\n\n" + pages.table(head, differs),
     )
-    return "\n".join(out)
 
 
 GUIDES: Mapping[str, Callable[[Pages, dict[str, Any]], str]] = {
@@ -171,6 +256,7 @@ GUIDES: Mapping[str, Callable[[Pages, dict[str, Any]], str]] = {
     "path": path,
     "accuracy": accuracy,
     "audit": records.audit,
+    "changes": records.changes,
     "faults": records.faults,
     "commands": reference.commands,
     "http": reference.http,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -40,24 +41,47 @@ def data(site: Site) -> dict[str, Any]:
     }
 
 
-def feed(site: Site) -> str:
+def dumped(content: Any) -> str:
+    """JSON as the commands print it."""
+    return json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+
+
+def feed(site: Site, lang: str) -> str:
     """Changes of the knowledge as Atom: one entry a day and topic, one a withdrawal."""
+    zh = lang == "zh"
     groups: dict[tuple[str, str], list[Rule]] = {}
     for rule in site.base.rules.values():
         groups.setdefault((rule.since, rule.topic), []).append(rule)
     newest = max((day for day, _ in groups), default="1970-01-01")
     out = [
         '<?xml version="1.0" encoding="utf-8"?>',
-        '<feed xmlns="http://www.w3.org/2005/Atom"><title>mbridge-advisor: changes of the knowledge</title>',
+        '<feed xmlns="http://www.w3.org/2005/Atom"><title>mbridge-advisor: '
+        f"{'知识变更' if zh else 'changes of the knowledge'}</title>",
         f'<id>{ADDRESS}changes.atom</id><link rel="self" href="{ADDRESS}changes.atom"/>',
         f"<updated>{newest}T00:00:00Z</updated><author><name>mbridge-advisor</name></author>",
     ]
     for (day, topic), rules in sorted(groups.items(), reverse=True):
-        text = "\n".join(f"{r.id} {r.title.en}" for r in rules)
-        out.append(_entry(f"{day}-{topic}", f"{topic}: {len(rules)} rules", day, rules[0].id, text))
+        text = "\n".join(f"{r.id} {r.title[lang]}" for r in rules)
+        out.append(
+            _entry(
+                f"{day}-{topic}",
+                f"{topic}：{len(rules)} 条规则" if zh else f"{topic}: {len(rules)} rules",
+                day,
+                rules[0].id,
+                text,
+            )
+        )
     for rule in site.base.rules.values():
         if rule.withdrawn:
-            out.append(_entry(f"withdrawn-{rule.id}", f"{rule.id} withdrawn", newest, rule.id, rule.withdrawn))
+            out.append(
+                _entry(
+                    f"withdrawn-{rule.id}",
+                    f"{rule.id} {'已撤回' if zh else 'withdrawn'}",
+                    newest,
+                    rule.id,
+                    rule.withdrawn[lang],
+                )
+            )
     return "\n".join(out) + "</feed>\n"
 
 
@@ -76,19 +100,27 @@ def search_index(app: Sphinx) -> list[dict[str, str]]:
     out = []
     for (kind, name), (page, anchor, title) in sorted(domain.objects.items()):
         address = f"{page}.html" + (f"#{anchor}" if kind == "term" else "")
-        words = " ".join(_words(found, kind, name))
-        out.append({"kind": kind, "name": name, "title": title, "url": address, "text": words.lower()})
+        words = _once(_words(found, kind, name))
+        out.append({"kind": kind, "name": name, "title": title, "url": address, "text": words})
     for page in sorted(app.env.found_docs):
         if "/" not in page:
             title = app.env.titles[page].astext()
-            # Generated text is found by the objects themselves.
-            words = " ".join(
-                p.astext() for p in app.env.get_doctree(page).findall(nodes.paragraph) if p.get("translatable", True)
+            # What lists say of objects is found by the objects themselves.
+            parts = app.env.get_doctree(page).findall(
+                lambda n: isinstance(n, nodes.paragraph | nodes.literal_block | nodes.title)
             )
-            out.append(
-                {"kind": "page", "name": title, "title": "", "url": f"{page}.html", "text": words.lower()[:20_000]}
-            )
+            words = _once(p.astext() for p in parts if page not in LISTS)
+            out.append({"kind": "page", "name": title, "title": "", "url": f"{page}.html", "text": words})
     return out
+
+
+LISTS = ("rules", "quantities", "glossary", "matrix", "diagnosis", "changes")
+"""Pages that only list objects."""
+
+
+def _once(texts: Iterable[str]) -> str:
+    """Each word once: the search looks for words, in any order."""
+    return " ".join(dict.fromkeys(" ".join(texts).lower().split()))
 
 
 def _words(site: Site, kind: str, name: str) -> Iterator[str]:
@@ -121,9 +153,11 @@ def write(app: Sphinx, error: Exception | None) -> None:
         return
     out = Path(app.outdir)
     for name, content in data(site()).items():
-        (out / name).write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-    (out / "openapi.json").write_text(json.dumps(openapi(), ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-    (out / "changes.atom").write_text(feed(site()), encoding="utf-8")
+        (out / name).write_text(dumped(content), encoding="utf-8")
+    (out / "openapi.json").write_text(dumped(openapi()), encoding="utf-8")
+    (out / "changes.atom").write_text(
+        feed(site(), "zh" if app.config.language.startswith("zh") else "en"), encoding="utf-8"
+    )
     folder = out / "schemas" / "0"
     folder.mkdir(parents=True, exist_ok=True)
     for path in sorted((own_root() / "schemas").glob("*.schema.json")):
@@ -135,7 +169,21 @@ def write(app: Sphinx, error: Exception | None) -> None:
 
 def page_context(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """The address of the same page in the other language: Chinese lies in the folder ``zh`` of the site."""
-    up = "../" * page.count("/")
+    depth = page.count("/")
+    up = "../" * depth
+    if depth and "toctree" in context:  # pages of objects aren't in the navigation, so it is the same on all of them
+        context["toctree"] = partial(_navigation, context["toctree"], depth)
     chinese = app.config.language.startswith("zh")
     context["mb_other"] = f"{up}../{page}.html" if chinese else f"{up}zh/{page}.html"
     context["mb_chinese"] = chinese
+
+
+NAVIGATION: dict[Any, Any] = {}
+"""The navigation by depth of the page and options, since the theme has it made anew for every page."""
+
+
+def _navigation(make: Callable[..., Any], depth: int, **options: Any) -> Any:
+    key = (depth, *sorted(options.items()))
+    if key not in NAVIGATION:
+        NAVIGATION[key] = make(**options)
+    return NAVIGATION[key]

@@ -174,7 +174,7 @@ class Pages:
 
     def place(self, place: Place) -> str:
         mark = "§ " if place.kind == "doc" else ""
-        inside = f" ({esc(place.condition)})" if place.condition else ""
+        inside = f" (``{place.condition}``)" if place.condition else ""
         return f"``{place.path}`` {mark}``{place.name}``{inside}"
 
     # Rules
@@ -189,7 +189,7 @@ class Pages:
             self.badges(rule.kind, *(severities or [rule.severity]), rule.status),
         ]
         if rule.withdrawn:
-            head.append(f".. warning:: {t('Withdrawn', '已撤回')}: {esc(rule.withdrawn)}\n")
+            head.append(f".. warning:: {t('Withdrawn: ', '已撤回：')}{esc(rule.withdrawn[self.lang])}\n")
         parts = [
             self.section(t("Statement", "结论"), self._statement(rule)),
             self.section(t("When it fires", "何时触发"), self._when(rule)),
@@ -340,7 +340,7 @@ class Pages:
                 t(f"Differs at ``{spec}``: ", f"在 ``{spec}`` 有所不同：") + ", ".join(f"``{k}``" for k in change)
             )
         if rule.withdrawn:
-            rows.append(t("Withdrawn: ", "撤回：") + esc(rule.withdrawn))
+            rows.append(t("Withdrawn: ", "撤回：") + esc(rule.withdrawn[self.lang]))
         return self.bullets(rows)
 
     # Quantities, models, GPUs, releases
@@ -389,7 +389,9 @@ class Pages:
             self.text(model.note) + "\n" if model.note else "",
             self.section(
                 t("Parameters", "参数量"),
-                self.table(["", t("from the dimensions", "由维度计算"), t("as published", "公开数字")], counts),
+                self.table(
+                    [t("count", "计数"), t("from the dimensions", "由维度计算"), t("as published", "公开数字")], counts
+                ),
             ),
             self.section(
                 t("Architecture", "结构"),
@@ -512,7 +514,9 @@ class Pages:
         parts = [
             f".. mb:revision:: {tag}\n",
             self.text(revision.note) + "\n" if revision.note else "",
-            self.section(t("Versions", "版本"), self.table(["", ""], rows, "mb-narrow")),
+            self.section(
+                t("Versions", "版本"), self.table([t("part", "组成"), t("version", "版本")], rows, "mb-narrow")
+            ),
         ]
         if before is not None:
             parts.append(
@@ -698,7 +702,7 @@ class Pages:
             out.append(self.section(day, body + self.bullets(f"{k}: {', '.join(v)}" for k, v in by_topic.items())))
         gone = [r for r in self.base.rules.values() if r.withdrawn]
         if gone:
-            lines = self.bullets(f"{self.owner(r.id)} {esc(r.withdrawn or '')}" for r in gone)
+            lines = self.bullets(f"{self.owner(r.id)} {esc(r.withdrawn[self.lang])}" for r in gone if r.withdrawn)
             out.append(self.section(t("Withdrawn", "已撤回"), lines))
         return f"{t('Knowledge base', '知识库')} {self.base.version}\n" + "\n".join(out)
 
@@ -729,5 +733,4 @@ LISTS: Mapping[str, Callable[[Pages], str]] = {
     "revisions": Pages.revisions_list,
     "glossary": Pages.glossary,
     "diagnosis": Pages.diagnosis,
-    "changelog": Pages.changelog,
 }

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from collections.abc import Iterator, Mapping
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -105,10 +108,50 @@ def _fault(pages: Pages, row: Mapping[str, Any]) -> str:
     for fault in row["faults"]:
         fix = f" {t('Fix:', '修复：')} {esc(fault['fix'][pages.lang])}" if fault["fix"] else ""
         said.append(f"{pages.owner(fault['rule'])} {esc(fault['wrong'][pages.lang])}{fix}")
-    if row["why"] and pages.lang == "en":  # a reviewer's note, in English only
-        said.append(f"Why: {esc(row['why'])}")
+    said.append(f"{t('Why:', '原因：')} {esc(row['why'][pages.lang])}")
     places = {p["url"]: f"`{esc(p['path'].rsplit('/', 1)[-1])}:{p['line']} <{p['url']}>`__" for p in row["places"]}
     if places:
         said.append(t("Lines: ", "所在行：") + ", ".join(places.values()))
     inner = "".join(f"  * {line}\n" for line in said)
     return f"* `{esc(row['recipe'])} <{row['url']}>`__\n\n{inner}"
+
+
+@cache
+def history(root: Path) -> tuple[tuple[str, str, tuple[str, ...], tuple[str, ...]], ...]:
+    """Commits that added or removed rules, newest first: day, commit, ids added, ids removed. None without git."""
+    words = ["log", "--format=%x00%ad %h", "--date=short", "-U0", "-G^  - id: MB-", "-p", "--", "knowledge/rules"]
+    try:
+        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, check=False)
+    except OSError:
+        return ()
+    out = []
+    for block in done.stdout.decode("utf-8", "replace").split("\0")[1:]:
+        day, commit = block.splitlines()[0].split()
+        added, removed = (set(re.findall(rf"^[{sign}]  - id: (MB-[\w-]+)", block, re.MULTILINE)) for sign in "+-")
+        if added != removed:  # else moved
+            out.append((day, commit, tuple(sorted(added - removed)), tuple(sorted(removed - added))))
+    return tuple(out)
+
+
+def changes(pages: Pages, request: dict[str, Any]) -> str:
+    """The knowledge's changelog, and what the repository's history says where there is one."""
+    t, out = pages.t, [pages.changelog()]
+    rows = [
+        [day, f"``{commit}``", *(_ids(pages, ids) for ids in (added, removed))]
+        for day, commit, added, removed in history(Path(pages.base.root))
+    ]
+    if rows:
+        head = [t("day", "日期"), t("commit", "提交"), t("added", "新增"), t("removed", "移除")]
+        out.append(pages.section(t("From the history of the repository", "来自仓库历史"), pages.table(head, rows)))
+    return "\n".join(out)
+
+
+def _ids(pages: Pages, ids: tuple[str, ...]) -> str:
+    """Rules as references; those that are gone, as code; many, as a count by topic."""
+    if len(ids) > 12:
+        topics: dict[str, int] = {}
+        for id in ids:
+            topics[id.split("-")[1]] = topics.get(id.split("-")[1], 0) + 1
+        listed = pages.t(", ", "、").join(f"{topic} {count}" for topic, count in topics.items())
+        return f"{len(ids)} ({listed})" if pages.lang == "en" else f"{len(ids)}（{listed}）"
+    return ", ".join(pages.owner(id) if id in pages.base.rules else f"``{id}``" for id in ids) or "–"

@@ -1,6 +1,6 @@
 """Reference of the command line, the HTTP service and the Python functions, from their own definitions.
 
-These texts are English in both languages: they are what ``--help``, OpenAPI and ``help()`` show.
+Help texts and docstrings are English in both languages: they are what ``--help`` and ``help()`` show.
 """
 
 from __future__ import annotations
@@ -18,8 +18,25 @@ from mbridge_advisor.serve.guard import Metrics
 from mbridge_advisor.serve.http import http_app
 from mbridge_advisor.serve.pool import Pool
 
-from .pages import Pages
+from .pages import Pages, esc
 
+SUMMARIES: Mapping[str, str] = {
+    "/v1/advise": "为给定集群上的模型找出最佳网格，并给出全部理由。",
+    "/v1/check": "按所属版本的全部规则判断一个配置：是否合法，是否合理？",
+    "/v1/estimate": "估计请求所给网格的峰值显存与单步时间。",
+    "/v1/diagnose": "根据日志、现象、配置或三者的组合，找出运行失败、挂起或缓慢的原因。",
+    "/v1/explain/{subject}": "解释一条规则、一个数量、设置项、模型、GPU 或版本。",
+    "/v1/rules": "列出规则，内容完整，含中英两种语言。",
+    "/v1/models": "列出目录中的模型。",
+    "/v1/gpus": "列出 GPU 系统。",
+    "/v1/revisions": "列出知识库涉及的 Megatron Bridge 版本。",
+    "/v1/schemas": "列出各模式（schema）的名称。",
+    "/v1/schemas/{name}": "请求、答复或知识的 JSON Schema。",
+    "/health": "服务是否在运行。",
+    "/ready": "服务能否答复。",
+    "/metrics": "Prometheus 文本格式的指标。",
+}
+"""The OpenAPI summaries in Chinese, by path."""
 WIDTH = 88
 """Columns of help texts."""
 
@@ -36,7 +53,7 @@ def commands(pages: Pages, request: dict[str, Any]) -> str:
 
 def _command(pages: Pages, command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
     context = click.Context(command, parent=parent, info_name=name, terminal_width=WIDTH)
-    yield pages.section(context.command_path, _block(command.get_help(context)))
+    yield pages.section(f"``{context.command_path}``", _block(command.get_help(context)))
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
             found = command.get_command(context, inner)
@@ -54,7 +71,7 @@ def openapi() -> Mapping[str, Any]:
 def http(pages: Pages, request: dict[str, Any]) -> str:
     """The service's paths."""
     t = pages.t
-    head = [t("path", "路径"), t("what it does", "说明（OpenAPI 原文）"), t("takes", "参数"), t("statuses", "状态码")]
+    head = [t("path", "路径"), t("what it does", "说明"), t("takes", "参数"), t("statuses", "状态码")]
     rows = []
     for path, methods in openapi()["paths"].items():
         for method, operation in methods.items():
@@ -63,7 +80,7 @@ def http(pages: Pages, request: dict[str, Any]) -> str:
                 named += [f"``{part}``" for part in _properties(content["schema"])]
             rows.append([
                 f"``{method.upper()} {path}``",
-                operation.get("summary", "").replace("*", "\\*"),
+                t(esc(operation["summary"]), SUMMARIES[path]),
                 ", ".join(named) or "–",
                 ", ".join(operation["responses"]),
             ])  # fmt: skip
