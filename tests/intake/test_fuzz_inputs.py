@@ -68,6 +68,8 @@ def test_bytes(data: bytes, kind: str | None, tmp_path: Path) -> None:
 
 @RELAXED
 @given(tree=st.dictionaries(KEYS, TREES, max_size=8), kind=KIND)
+@example(tree={"cluster": None, "gpus_per_node": 4}, kind="bridge")
+@example(tree={"environment": [1], "nccl_launch_mode": 0, "cuda_device_max_connections": 1}, kind="bridge")
 def test_trees(tree: dict[str, Any], kind: str | None) -> None:
     attempt(json.dumps(tree), kind)
 

@@ -63,9 +63,14 @@ def read_container(data: Mapping[str, Any], draft: Draft) -> None:
     provider by its fields. A flat mapping may also have a request's sections beside its settings.
     """
     knowledge = draft.knowledge
-    for key in ("bridge", "cluster", "environment"):
-        if key in data:
-            draft.request[key] = data[key]
+    if "bridge" in data:
+        draft.request["bridge"] = data["bridge"]
+    for key in ("cluster", "environment"):
+        part = data.get(key)
+        if part is not None and not isinstance(part, Mapping):
+            raise RequestError(key, part, "is not a mapping", f"Write name: value pairs under {key}, or leave it out.")
+        if part:
+            draft.request[key] = dict(part)
     rest = {k: v for k, v in data.items() if k not in ("bridge", "cluster", "environment")}
     if isinstance(rest.get("model"), str):
         draft.request["model"] = rest.pop("model")
