@@ -177,6 +177,8 @@ def test_the_matrix_sorts(browser: Browser, rows: list[Row], width: int) -> None
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_without_a_script_the_matrix_is_whole(browser: Browser, rows: list[Row], language: str) -> None:
     browser.open(f"{FOLDERS[language]}matrix.html", script=False)
+    # The driver can't ask a page without scripts whether it is complete.
+    browser.until("return document.readyState === 'complete'")
     visible = [part for part in browser.driver.find_elements("css selector", "#matrix tbody tr th") if part.text]
     assert len(visible) == len(rows)
     assert not browser.find(".mb-filters").is_displayed()
