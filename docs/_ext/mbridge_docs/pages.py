@@ -158,15 +158,15 @@ class Pages:
                 + " · ".join(f"`{tag} <{where}>`__" for tag, where in found.items())
                 + "\n"
             )
-        runs = (
-            sorted({e for cell in row.cells.values() for e in cell.evidence if "-" in e} - {p.key for p in places})
-            if row
-            else []
-        )
-        if runs:
-            parts.append(
-                self.t("Confirmed by runs of the real code: ", "真实代码运行已确认：") + esc(", ".join(runs)) + "\n"
+        known = {p.key for p in places}
+        runs = {tag: {e for e in cell.evidence if "-" in e} - known for tag, cell in row.cells.items()} if row else {}
+        counted = " · ".join(f"{tag}: {len(ids)}" for tag, ids in runs.items() if ids)
+        if counted:
+            told = self.t(
+                "Runs of the real code that confirm it, by release (their names are in matrix.json): ",
+                "确认它的真实代码运行次数，按版本（运行名称见 matrix.json）：",
             )
+            parts.append(told + counted + "\n")
         other = [c for c in owner.citations if c.kind in ("url", "data")]
         if other:
             parts.append(self.bullets(self.citation(c) for c in other))
