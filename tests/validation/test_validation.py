@@ -132,7 +132,8 @@ def test_what_write_keeps(tmp_path: Path) -> None:
     written = {path.relative_to(tmp_path).as_posix() for path in page.write(FOUND, tmp_path)}
     figures: dict[str, Any] = json.loads((tmp_path / page.FIGURES).read_text())
     assert figures["errors"] == errors(FOUND)
-    assert figures["parts"]["peak"]["by"].keys() == report.by(PARTS["peak"].comparisons, "model").keys()
+    assert figures["groups"].keys() == page.SHOWN.keys()
+    assert figures["groups"]["peak"]["model"].keys() == report.by(PARTS["peak"].comparisons, "model").keys()
     text = (tmp_path / page.PAGE).read_text()
     shown = re.findall(r"\]\((validation/\w+\.svg)\)", text)
     assert len(shown) == len(page.PLOTS)

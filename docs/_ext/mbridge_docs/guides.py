@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -156,9 +156,11 @@ def accuracy(pages: Pages, request: dict[str, Any]) -> str:
     out.append(
         pages.section(t("Other estimators on the same rows", "其他估算方法在同一批数据上"), pages.table(head, peers))
     )
-    for heading, group, rows in _grouped(docs / "validation.md", {p["title"]: k for k, p in parts.items()}):
-        label = f"{title(heading)}{t(', by ', '，按')}{GROUPS[group][pages.lang]}"
-        out.append(pages.section(label, pages.table([GROUPS[group][pages.lang], *head[1:]], rows)))
+    for key, groups in figures["groups"].items():
+        for group, found in groups.items():
+            label = f"{title(key)}{t(', by ', '，按')}{GROUPS[group][pages.lang]}"
+            rows = [line(name, s) for name, s in found.items()]
+            out.append(pages.section(label, pages.table([GROUPS[group][pages.lang], *head[1:]], rows)))
     missed = []
     for key, found in figures["errors"].items():
         worst = sorted(found.items(), key=lambda pair: -abs(float(pair[1])))[:5]
@@ -194,17 +196,6 @@ def _plot(pages: Pages, path: Path) -> str:
         for pattern, chinese in PLOT_WORDS:
             svg = re.sub(pattern, chinese, svg)
     return pages.raw(f'<figure class="mb-figure">{svg}</figure>')
-
-
-def _grouped(path: Path, keys: Mapping[str, str]) -> Iterator[tuple[str, str, list[list[str]]]]:
-    """Part, what it is grouped by, and rows, of the tables by model, GPU, precision and release."""
-    for block in path.read_text(encoding="utf-8").split("\n### ")[1:]:
-        heading, *lines = block.splitlines()
-        part, _, group = heading.rpartition(", by ")
-        rows = [[esc(cell.strip()) for cell in row.strip("|").split("|")] for row in lines if row.startswith("| ")][2:]
-        for row in rows:
-            row[-1] = row[-1].partition(" ")[0]
-        yield keys[part], group, rows
 
 
 def _choice(pages: Pages, choice: Mapping[str, Any]) -> str:

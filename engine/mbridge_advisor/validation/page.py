@@ -22,6 +22,8 @@ PLOTS: Mapping[str, tuple[str, str, float, str]] = {
     "throughput": ("Published pretraining", "tokens/s/GPU", 1.0, "model"),
     "left_out": ("Published pretraining, model left out of the fit", "tokens/s/GPU", 1.0, "model"),
 }
+SHOWN: Mapping[str, Sequence[Group]] = {"peak": GROUPS[:3], "throughput": GROUPS, "left_out": GROUPS}
+"""Parts that the documentation shows by group, and by which."""
 INTRO = """# Validation
 
 How far our figures are from measured and published ones. This page is written by `mbridge-advisor validate --write`;
@@ -153,9 +155,8 @@ def page(validation: Validation, made_by: Mapping[str, Any]) -> str:
     out.append("## Predicted against measured\n")
     out += [f"![{title}](validation/{key}.svg)\n" for key, (title, *_) in PLOTS.items() if key in parts]
     out.append("## By model, system, precision and release\n")
-    for key in ("peak", "throughput", "left_out"):
+    for key, groups in SHOWN.items():
         if key in parts:
-            groups = GROUPS if key != "peak" else GROUPS[:3]
             out += [_markdown(_by(parts[key], group), "###") for group in groups]
     return "\n".join(out)
 
@@ -173,7 +174,15 @@ def write(validation: Validation, root: Path) -> list[Path]:
         "changed": bool(_git(root, "status", "--porcelain", "--", ".", ":!docs/validation*")),
     }
     made_by["knowledge"] = validation.knowledge
-    figures = {"made_by": made_by, **validation.to_dict("model"), "errors": errors(validation)}
+    grouped = {
+        part.key: {
+            group: {name: scores(rows) for name, rows in by(part.comparisons, group).items()}
+            for group in SHOWN[part.key]
+        }
+        for part in validation.parts
+        if part.key in SHOWN and part.comparisons
+    }
+    figures = {"made_by": made_by, **validation.to_dict(), "groups": grouped, "errors": errors(validation)}
     files = {FIGURES: json.dumps(figures, indent=1, ensure_ascii=False) + "\n", PAGE: page(validation, made_by)}
     for part in validation.parts:
         if part.comparisons and part.key in PLOTS:
