@@ -95,7 +95,7 @@ def prints(env: BuildEnvironment) -> dict[str, str]:
     root, found = Path(site().base.root), sha256()
     for folder, pattern in (
         ("knowledge", "**/*"), ("engine", "**/*.py"), ("schemas", "*.json"),
-        ("docs", "*.json"), ("docs", "validation.md"), ("docs/validation", "*"),
+        ("docs", "*.json"), ("docs/validation", "*"),
     ):  # fmt: skip
         for path in sorted(p for p in (root / folder).glob(pattern) if p.is_file()):
             found.update(path.read_bytes())
