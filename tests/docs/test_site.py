@@ -89,7 +89,7 @@ def test_every_formula_is_mathml() -> None:
         ElementTree.fromstring(mathml(name, quantity.formula).replace("&#160;", " "))
 
 
-def test_installed_command_prints_the_same_bytes() -> None:
+def test_the_command_prints_the_same_bytes() -> None:
     """The files as the site writes them, against another process that knows nothing of the site."""
     done = subprocess.run(
         [sys.executable, "-m", "mbridge_advisor", "rules", "--format", "json"],

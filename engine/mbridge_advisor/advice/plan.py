@@ -65,6 +65,7 @@ def make_plans(request: Request, base: Knowledge) -> tuple[Plan, ...]:
         if term.suggests and term.suggests not in request.values and term.name in concluded.facts
     ]
     unsure = frozenset(source for term, source in suggestions if term.tentative)
+    told = statements(concluded, program, base)
 
     def plan(declined: frozenset[str]) -> Plan:
         taken = [(term, source) for term, source in suggestions if not (term.tentative and declined)]
@@ -84,7 +85,7 @@ def make_plans(request: Request, base: Knowledge) -> tuple[Plan, ...]:
             base,
             program,
             tuple(suggested),
-            tuple(s for s in statements(concluded, program, base) if s.rule in sources),
+            tuple(s for s in told if s.rule in sources),
             unsure,
             declined,
             assumed,

@@ -45,8 +45,6 @@ COMPONENTS = (
     "workspace",
 )
 MOMENTS = ("forward_backward", "loss", "embedding_backward", "optimizer_step")
-CHUNK = 16384
-"""Candidates evaluated at once, so that intermediate arrays stay in cache."""
 MIB = 1024.0 * 1024.0
 
 
@@ -126,8 +124,7 @@ def _chunks(
     only: int | None,
 ) -> MemoryEstimate:
     constants = calibration_.default() if calibration is None else calibration
-    starts = range(0, max(len(grids), 1), CHUNK)
-    parts = [_estimate(arch, settings, grids.take(slice(i, i + CHUNK)), gpu, constants, only) for i in starts]
+    parts = [_estimate(arch, settings, part, gpu, constants, only) for part in grids.slices()]
     if len(parts) == 1:
         return parts[0]
     return MemoryEstimate(

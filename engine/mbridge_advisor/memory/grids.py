@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,6 +15,9 @@ from ..layout import parse_layout
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+
+SLICE = 16384
+"""Candidates evaluated at once, so that intermediate arrays stay in cache."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,10 @@ class Grids:
 
     def __len__(self) -> int:
         return int(self.tp.shape[0])
+
+    def slices(self) -> Iterator[Grids]:
+        """The candidates, :data:`SLICE` at a time; one empty slice where there are none."""
+        return (self.take(slice(start, start + SLICE)) for start in range(0, max(len(self), 1), SLICE))
 
     def take(self, index: Any) -> Grids:
         """The candidates that a NumPy index selects (slice, mask or integer array)."""

@@ -36,7 +36,6 @@ COMPONENTS = (
     "optimizer",
     "host",
 )
-CHUNK = 16384
 Seconds = dict[str, Floats]
 
 
@@ -75,7 +74,7 @@ def estimate(
     """
     constants = calibration_.default() if calibration is None else calibration
     model = _Model(arch, settings, gpu, constants)
-    parts = [model.components(part) for part in _chunks(grids)]
+    parts = [model.components(part) for part in grids.slices()]
     components = {name: np.concatenate([p[name] for p in parts]) for name in COMPONENTS}
     step = np.sum(list(components.values()), axis=0)
     rate = _rate(settings, grids, step)
@@ -97,12 +96,8 @@ def tokens_per_second_per_gpu(
     """The rate alone, shape (N,), in two thirds of the time: see :func:`estimate`."""
     constants = calibration_.default() if calibration is None else calibration
     model = _Model(arch, settings, gpu, constants)
-    steps = [sum(model.seconds(part, detailed=False).values(), np.zeros(len(part))) for part in _chunks(grids)]
+    steps = [sum(model.seconds(part, detailed=False).values(), np.zeros(len(part))) for part in grids.slices()]
     return _rate(settings, grids, np.concatenate(steps))
-
-
-def _chunks(grids: Grids) -> list[Grids]:
-    return [grids.take(slice(i, i + CHUNK)) for i in range(0, max(len(grids), 1), CHUNK)]
 
 
 def _rate(settings: Settings, grids: Grids, step: Floats) -> Floats:

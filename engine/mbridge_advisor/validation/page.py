@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ..errors import WriteError
 from .plot import scatter
 from .report import Comparison, by
-from .run import GROUPS, Group, Part, Validation, errors, scores
+from .run import GROUPS, Group, Part, Validation, errors, scores, scores_by
 
 FOLDER = Path("docs") / "validation"
 PAGE = Path("docs") / "validation.md"
@@ -175,10 +175,7 @@ def write(validation: Validation, root: Path) -> list[Path]:
     }
     made_by["knowledge"] = validation.knowledge
     grouped = {
-        part.key: {
-            group: {name: scores(rows) for name, rows in by(part.comparisons, group).items()}
-            for group in SHOWN[part.key]
-        }
+        part.key: {group: scores_by(part.comparisons, group) for group in SHOWN[part.key]}
         for part in validation.parts
         if part.key in SHOWN and part.comparisons
     }

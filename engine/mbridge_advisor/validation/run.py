@@ -91,9 +91,14 @@ class Validation:
 def _part(part: Part, by: Group | None) -> dict[str, Any]:
     out: dict[str, Any] = {"title": part.title.en, **scores(part.comparisons)}
     if by is not None:
-        out["by"] = {name: scores(rows) for name, rows in report.by(part.comparisons, by).items()}
+        out["by"] = scores_by(part.comparisons, by)
     out["peers"] = {name: scores(rows) for name, rows in part.peers.items()}
     return out
+
+
+def scores_by(comparisons: Sequence[report.Comparison], group: Group) -> dict[str, Any]:
+    """:func:`scores` of each member of a group."""
+    return {name: scores(rows) for name, rows in report.by(comparisons, group).items()}
 
 
 def scores(comparisons: Sequence[report.Comparison]) -> dict[str, Any]:
